@@ -1,0 +1,229 @@
+//! `onceward.toml`: read once, checked whole, every error with file, line and field.
+//!
+//! The types here are what the rest of the program works with: durations are `Duration`, templates are parsed,
+//! profiles are merged into their providers. Reading (`read.rs`) is the only maker of a [`Config`]. Secrets are held
+//! in [`Secret`], whose `Debug` shows nothing; they come from the environment or a file, never from the text.
+
+mod body;
+mod intake;
+mod profile;
+mod read;
+mod secret;
+mod template;
+
+pub use body::BodyTemplate;
+pub use intake::Request;
+pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
+pub use secret::{Secret, SecretSource};
+pub use template::{Template, Values};
+
+use crate::decide::{OnParked, Terms};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a config cannot be used. `Display` is one line for a person: `onceward.toml:12: providers.bank.rate: …`.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {}{message}", file.display(), line.map(|l| format!(":{l}")).unwrap_or_default(), if field.is_empty() { String::new() } else { format!("{field}: ") })]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line in it, from 1; `None` when the whole file is meant.
+    pub line: Option<usize>,
+    /// The field, dotted: `providers.bank.rate`.
+    pub field: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// The whole config.
+#[derive(Debug)]
+pub struct Config {
+    /// Where it was read from.
+    pub file: PathBuf,
+    /// `[store]`
+    pub store: Store,
+    /// `[worker]`
+    pub worker: Worker,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[providers.*]`
+    pub providers: BTreeMap<String, Provider>,
+    /// `[kinds.*]`
+    pub kinds: BTreeMap<String, Kind>,
+}
+
+/// `[store]`
+#[derive(Debug)]
+pub struct Store {
+    /// The SQLite file, absolute or relative to the working directory (already joined with the config's folder).
+    pub path: PathBuf,
+    /// Enters the wire keys.
+    pub namespace: String,
+}
+
+/// `[worker]`
+#[derive(Debug)]
+pub struct Worker {
+    /// How many calls at once.
+    pub threads: usize,
+    /// How long a claim is good for unless renewed.
+    pub lease: Duration,
+    /// How soon a job from another process is noticed.
+    pub poll: Duration,
+    /// How long a stop waits for calls in flight.
+    pub shutdown_grace: Duration,
+}
+
+/// `[limits]`
+#[derive(Debug)]
+pub struct Limits {
+    /// The largest payload, in bytes.
+    pub payload: usize,
+    /// Below so many free bytes nothing is claimed.
+    pub free_disk: u64,
+    /// Whether payloads with card numbers are refused.
+    pub refuse_card_numbers: bool,
+}
+
+/// `[providers.NAME]`, its profile merged in.
+#[derive(Debug)]
+pub struct Provider {
+    /// Its name.
+    pub name: String,
+    /// What it promises.
+    pub profile: Profile,
+    /// `https://host[:port][/base]`, without a slash at the end.
+    pub base_url: String,
+    /// The credential.
+    pub auth: Option<Auth>,
+    /// Time to a connection.
+    pub connect_timeout: Duration,
+    /// Time for the whole call.
+    pub total_timeout: Duration,
+    /// Calls in flight at once.
+    pub concurrency: u32,
+    /// Calls a second; `None` is no limit.
+    pub rate: Option<f64>,
+    /// Failures in a row that open the breaker.
+    pub breaker_failures: u32,
+    /// How long it stays open before a probe.
+    pub cool_down: Duration,
+}
+
+/// How a provider knows who calls. Values are read (again) at each call, so that a rotated secret takes effect.
+#[derive(Debug)]
+pub enum Auth {
+    /// `Authorization: Bearer …`
+    Bearer(SecretSource),
+    /// `Authorization: Basic …`
+    Basic {
+        /// User name.
+        user: SecretSource,
+        /// Password.
+        password: SecretSource,
+    },
+    /// A header of the provider's own.
+    Header {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: SecretSource,
+    },
+}
+
+/// How a request's body is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/x-www-form-urlencoded`, nested as `a[b]=…`
+    Form,
+    /// No body.
+    None,
+}
+
+/// `[kinds.NAME]`
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name.
+    pub name: String,
+    /// Its provider's name; `None`: a handler in an embedding app does it.
+    pub provider: Option<String>,
+    /// Gives the key from the payload.
+    pub key: Option<Template>,
+    /// Gives the account.
+    pub account: Option<Template>,
+    /// Gives the amount in minor units.
+    pub amount_minor: Option<Template>,
+    /// Gives the currency.
+    pub currency: Option<Template>,
+    /// Gives the group.
+    pub group: Option<Template>,
+    /// How the request is made; `None` without a provider.
+    pub request: Option<RequestTemplate>,
+    /// How a 2xx body is read.
+    pub reply: Option<Reply>,
+    /// How to ask what became of a request.
+    pub lookup: Option<Lookup>,
+    /// Statuses that are retried though they would be `rejected`.
+    pub retry_on: Vec<u16>,
+    /// Profile `external`: how long the app has to report.
+    pub confirm_within: Option<Duration>,
+    /// What `decide` needs to know of kind and provider together.
+    pub terms: Terms,
+}
+
+/// `request = { … }`
+#[derive(Debug)]
+pub struct RequestTemplate {
+    /// GET, POST, PUT, PATCH or DELETE.
+    pub method: String,
+    /// Path and query after the base URL.
+    pub path: Template,
+    /// How the body is written.
+    pub encoding: Encoding,
+    /// The body; `None`: the payload is the body.
+    pub body: Option<BodyTemplate>,
+    /// Further headers, fixed.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Where things stand in a reply body: JSON pointers, and what the status field's values mean.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Reply {
+    /// The provider's id of the effect; required where given.
+    pub reference: Option<String>,
+    /// Must equal the intent's amount.
+    pub amount: Option<String>,
+    /// The reply's amounts are in major units with decimals.
+    pub amount_major: bool,
+    /// Must equal the intent's currency, without regard to case.
+    pub currency: Option<String>,
+    /// Must equal the job's key (or wire key).
+    pub key: Option<String>,
+    /// The status field.
+    pub status: Option<String>,
+    /// Its values that mean done; empty: all that are in no other list.
+    pub settled: Vec<String>,
+    /// Its values that mean taken, not final.
+    pub pending: Vec<String>,
+    /// Its values that mean refused.
+    pub rejected: Vec<String>,
+}
+
+/// `lookup = { … }`
+#[derive(Debug)]
+pub struct Lookup {
+    /// Path and query after the base URL.
+    pub path: Template,
+    /// How to read the answer.
+    pub reply: Reply,
+}
+
+impl Kind {
+    /// What happens to the group when a job of this kind is parked.
+    pub fn on_parked(&self) -> OnParked {
+        self.terms.on_parked
+    }
+}

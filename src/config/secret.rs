@@ -1,0 +1,58 @@
+//! Secrets: read from the environment or a file, shown nowhere.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A secret's text. `Debug` shows nothing, and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the one place that needs it: the outgoing header.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Where a secret is to be found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SecretSource {
+    /// `{ env = "NAME" }`
+    Env(String),
+    /// `{ file = "PATH" }`, white space at its ends cut off.
+    File(PathBuf),
+}
+
+impl SecretSource {
+    /// Reads the secret now. The error names the variable or the file and what to do, never a value.
+    pub fn read(&self) -> Result<Secret, String> {
+        let text = match self {
+            SecretSource::Env(name) => match std::env::var(name) {
+                Ok(text) => text,
+                Err(std::env::VarError::NotPresent) => {
+                    return Err(format!("the environment variable {name} is not set: set it before starting onceward"));
+                }
+                Err(std::env::VarError::NotUnicode(_)) => {
+                    return Err(format!("the environment variable {name} is not valid UTF-8"));
+                }
+            },
+            SecretSource::File(path) => std::fs::read_to_string(path)
+                .map_err(|e| format!("the secret file {} cannot be read: {e}", path.display()))?
+                .trim()
+                .to_string(),
+        };
+        if text.is_empty() {
+            return Err(match self {
+                SecretSource::Env(name) => format!("the environment variable {name} is empty"),
+                SecretSource::File(path) => format!("the secret file {} is empty", path.display()),
+            });
+        }
+        Ok(Secret(text))
+    }
+}
