@@ -1,0 +1,3 @@
+//! The product at work against a provider that misbehaves.
+
+pub mod provider;
