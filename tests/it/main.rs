@@ -1,0 +1,17 @@
+//! Black-box tests: the real binary, a real file, real sockets. A file a behaviour; `harness` sets the scene.
+// A test that cannot go on says so by panicking; its helpers are no exception.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod harness;
+
+mod crash;
+mod numbers;
+mod offline;
+mod operate;
+mod refused;
+mod replies;
+mod secrets;
+#[cfg(feature = "crash-points")]
+mod sweep;
+mod twice;
+mod unknown;
