@@ -55,7 +55,7 @@ pub(super) fn rows(path: &Path) -> String {
     let read = || -> rusqlite::Result<String> {
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let mut statement = db.prepare("SELECT * FROM onceward_jobs LIMIT 40")?;
-        let names: Vec<String> = statement.column_names().into_iter().map(|n| n.to_string()).collect();
+        let names: Vec<String> = statement.column_names().map(|n| n.to_string()).collect();
         let mut rows = statement.query([])?;
         let mut out = String::new();
         while let Some(row) = rows.next()? {
