@@ -5,6 +5,11 @@
 //! the other, when time has passed. The rules are those of the outcome table in ARCHITECTURE.md: nothing is inferred,
 //! unknown is sticky, and a new generation needs proof that the old one had no effect.
 
+use crate::clock::{Ms, millis};
+use crate::intent::{Generation, Intent, IntentState, Scope, WireStyle};
+use crate::job::{Job, Reason, Step};
+use crate::outcome::{Class, Outcome, Phase};
+use crate::retry::{backoff, window_open};
 use std::time::Duration;
 
 /// What a provider promises about a repeat: which answer a second request under one key gets.
@@ -52,7 +57,7 @@ pub struct Terms {
     /// The app makes the call itself; no worker ever sends it.
     pub external: bool,
     /// How the provider sees keys.
-    pub wire_style: crate::intent::WireStyle,
+    pub wire_style: WireStyle,
     /// The most requests.
     pub max_attempts: u32,
     /// The first pause.
@@ -75,3 +80,470 @@ pub struct BreakerTerms {
     /// How long it stays open before a probe.
     pub cool_down: Duration,
 }
+
+/// The present, as decisions see it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Now {
+    /// The wall clock.
+    pub wall: Ms,
+    /// The boot clock, in milliseconds.
+    pub boot: i64,
+    /// 0..1, drawn anew for each decision.
+    pub jitter: f64,
+}
+
+/// What a due job may do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// Do this.
+    Go(Step),
+    /// There is nothing to do before then.
+    Wait(Ms),
+    /// Only a person can decide.
+    Park(Reason),
+}
+
+/// What an attempt's outcome makes of the job.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Next {
+    /// Confirmed, for ever.
+    Settled,
+    /// Nothing of this generation is in doubt: the request goes out (again) then.
+    Again {
+        /// When.
+        due: Ms,
+    },
+    /// In doubt: sent again or asked about then, as [`plan`] says.
+    Unknown {
+        /// When.
+        due: Ms,
+    },
+    /// Set aside for a person.
+    Parked {
+        /// Why.
+        reason: Reason,
+        /// What is certain about the effect.
+        intent: IntentState,
+    },
+}
+
+/// What the outcome says about the provider itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// Nothing.
+    None,
+    /// It answers.
+    Good,
+    /// A failure that counts towards the breaker.
+    Failure,
+    /// Stop sending at once: the credential is refused, or the address is wrong.
+    Hold,
+}
+
+/// A decision: what `store::record` is to write, no more and no less.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// Where the job goes.
+    pub next: Next,
+    /// The facts of the generation from now on. A higher number is a new generation, with nothing sent yet.
+    pub generation: Generation,
+    /// The generation that is left behind may have had an effect after all.
+    pub left_in_doubt: bool,
+    /// The attempt is given back.
+    pub refund: bool,
+    /// A request left: `max_age` runs.
+    pub left: bool,
+    /// What it says about the provider.
+    pub signal: Signal,
+}
+
+/// What may the job do, now that it is due and its provider can be called?
+pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now) -> Plan {
+    let g = &intent.generation;
+    let facts = Facts { job, intent, terms, scope, now, attempts: job.attempts, age_from: job.age_from };
+    if !g.unknown && !terms.external {
+        if facts.aged(now.wall) {
+            return Plan::Park(Reason::TooOld);
+        }
+        if job.attempts >= terms.max_attempts {
+            return Plan::Park(Reason::AttemptsExhausted);
+        }
+        return Plan::Go(Step::Send);
+    }
+    match facts.ask(g, now.wall) {
+        Ok(Some(step)) => Plan::Go(step),
+        Ok(None) => match facts.deadline() {
+            Some(deadline) => Plan::Wait(deadline),
+            None => Plan::Park(Reason::UnknownOutcome),
+        },
+        Err(reason) => Plan::Park(reason),
+    }
+}
+
+/// What does the attempt's outcome make of the job? `job.attempts` already holds this attempt; `reference_taken` says
+/// that the outcome's reference is another key's.
+pub fn decide(
+    job: &Job,
+    intent: &Intent,
+    terms: &Terms,
+    scope: &Scope,
+    step: Step,
+    outcome: &Outcome,
+    reference_taken: bool,
+    now: &Now,
+) -> Decision {
+    let refund = step == Step::Send
+        && matches!(outcome.class, Class::NotSent | Class::Throttled | Class::InProgress | Class::Auth);
+    let left = step == Step::Send
+        && !matches!(outcome.class, Class::NotSent | Class::Auth)
+        && !proved_unsent(terms, outcome);
+    let facts = Facts {
+        job,
+        intent,
+        terms,
+        scope,
+        now,
+        attempts: job.attempts.saturating_sub(u32::from(refund)),
+        age_from: job.age_from.or(left.then_some(outcome.started)),
+    };
+    let mut g = intent.generation.clone();
+    let doubted = g.unknown;
+    if left && (doubted || outcome.class != Class::Throttled) {
+        note_send(&mut g, outcome, now);
+    }
+    let signal = signal(step, outcome);
+    let (next, generation, left_in_doubt) = match step {
+        Step::Send => facts.after_send(g, doubted, outcome, reference_taken),
+        Step::LookUp | Step::Fetch => facts.after_lookup(g, outcome, reference_taken),
+    };
+    Decision { next, generation, left_in_doubt, refund, left, signal }
+}
+
+/// A crash before the mark that precedes the first byte. Only a provider that cannot be asked again has that mark.
+fn proved_unsent(terms: &Terms, outcome: &Outcome) -> bool {
+    terms.family == Family::E && outcome.class == Class::Crashed && outcome.phase == Some(Phase::Claimed)
+}
+
+/// A request of this generation may have left.
+fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
+    g.sends = g.sends.saturating_add(1);
+    if g.first_sent.is_none() {
+        g.first_sent = Some(outcome.started);
+        g.first_sent_boot = Some(now.boot.saturating_sub(millis(now.wall.since(outcome.started))));
+    }
+    // A crashed call may have gone on until it was found.
+    g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
+}
+
+fn signal(step: Step, outcome: &Outcome) -> Signal {
+    match outcome.class {
+        Class::Auth | Class::Redirected => Signal::Hold,
+        Class::NotSent | Class::Timeout | Class::ServerError | Class::Interrupted => Signal::Failure,
+        Class::LookupFailed if outcome.hold => Signal::Hold,
+        Class::LookupFailed => match outcome.http_status {
+            Some(status) if status < 500 => Signal::Good,
+            _ => Signal::Failure,
+        },
+        Class::Crashed | Class::HandlerError | Class::HandlerPanic => Signal::None,
+        Class::BadResponse if step == Step::Send => Signal::None,
+        Class::Ok
+        | Class::Accepted
+        | Class::Throttled
+        | Class::InProgress
+        | Class::BadResponse
+        | Class::Rejected
+        | Class::KeyMismatch
+        | Class::NotFound => Signal::Good,
+    }
+}
+
+struct Facts<'a> {
+    job: &'a Job,
+    intent: &'a Intent,
+    terms: &'a Terms,
+    scope: &'a Scope,
+    now: &'a Now,
+    /// Spent so far, this attempt included unless given back.
+    attempts: u32,
+    age_from: Option<Ms>,
+}
+
+type Verdict = (Next, Generation, bool);
+
+impl Facts<'_> {
+    /// When `max_age` is over; `None` while nothing has left.
+    fn deadline(&self) -> Option<Ms> {
+        self.age_from.map(|from| from.plus(self.terms.max_age))
+    }
+
+    fn aged(&self, at: Ms) -> bool {
+        self.deadline().is_some_and(|deadline| at >= deadline)
+    }
+
+    fn spent(&self) -> bool {
+        self.attempts >= self.terms.max_attempts
+    }
+
+    /// When to try again: the class's own backoff, or the provider's wish if that is later.
+    fn due(&self, outcome: &Outcome, n: u32, cap: Duration) -> Ms {
+        let pause = backoff(n, self.terms.base, cap, self.now.jitter);
+        self.now.wall.plus(pause.max(outcome.retry_after.unwrap_or_default()))
+    }
+
+    fn retry_due(&self, outcome: &Outcome) -> Ms {
+        self.due(outcome, self.job.pauses.saturating_add(1), self.terms.cap)
+    }
+
+    /// How may an outcome in doubt be cleared up at `at`? `Ok(None)`: only by somebody else's word, until the deadline.
+    fn ask(&self, g: &Generation, at: Ms) -> Result<Option<Step>, Reason> {
+        if self.aged(at) {
+            return Err(Reason::UnknownOutcome);
+        }
+        if g.named.is_some() {
+            return Ok(Some(Step::Fetch));
+        }
+        let look_up = self.terms.lookup.map(|_| Step::LookUp);
+        if g.accepted {
+            return Ok(look_up);
+        }
+        if self.terms.external {
+            return look_up.map(Some).ok_or(Reason::UnknownOutcome);
+        }
+        let same_scope = self.intent.scope.as_ref().is_none_or(|sent| sent.send == self.scope.send);
+        let remembered =
+            window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
+        let repeatable = self.repeatable(g);
+        if repeatable && same_scope && remembered && !self.spent() {
+            return Ok(Some(Step::Send));
+        }
+        if look_up.is_some() {
+            return Ok(look_up);
+        }
+        Err(if !same_scope {
+            Reason::ScopeChanged
+        } else if repeatable && !remembered {
+            Reason::WindowExpired
+        } else {
+            Reason::UnknownOutcome
+        })
+    }
+
+    /// Would sending again under the same key give the first request's outcome?
+    fn repeatable(&self, g: &Generation) -> bool {
+        let stored_error = match self.terms.family {
+            // The replay would be the same 5xx: ask instead, or try once and then leave it to a person.
+            Family::A => g.server_errors > u32::from(self.terms.lookup.is_none()),
+            Family::B | Family::C | Family::D => false,
+            Family::E => return false,
+        };
+        !stored_error && !g.no_resend
+    }
+
+    fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
+        match outcome.class {
+            Class::Ok => self.confirmed(g, outcome, taken),
+            Class::Accepted => self.accepted(g, outcome),
+            Class::NotSent => {
+                // Nothing reached the provider, so nothing there needs a long rest; the breaker spaces the tries.
+                let cap = self.terms.cap.min(self.terms.breaker.cool_down.max(self.terms.base).saturating_mul(2));
+                self.not_its_fault(g, self.due(outcome, self.job.pauses.saturating_add(1), cap))
+            }
+            // The provider is held: the job itself may go as soon as the hold ends.
+            Class::Auth => self.not_its_fault(g, self.now.wall),
+            Class::Throttled => self.not_its_fault(g, self.retry_due(outcome)),
+            Class::InProgress => {
+                g.unknown = true;
+                self.doubt(g, self.retry_due(outcome))
+            }
+            Class::Redirected if !doubted => {
+                g.unknown = true;
+                (Next::Parked { reason: Reason::Redirected, intent: IntentState::Requested }, g, false)
+            }
+            Class::Rejected if outcome.decisive || !doubted => self.refused(g, outcome),
+            Class::Rejected | Class::Redirected | Class::KeyMismatch => {
+                g.unknown = true;
+                g.no_resend = true;
+                self.doubt(g, self.retry_due(outcome))
+            }
+            Class::Crashed if proved_unsent(self.terms, outcome) && !doubted => {
+                if self.spent() {
+                    let reason = Reason::AttemptsExhausted;
+                    return (Next::Parked { reason, intent: IntentState::Pending }, g, false);
+                }
+                (Next::Again { due: self.now.wall }, g, false)
+            }
+            Class::ServerError => {
+                g.unknown = true;
+                g.server_errors = g.server_errors.saturating_add(1);
+                self.doubt(g, self.retry_due(outcome))
+            }
+            Class::Timeout
+            | Class::Interrupted
+            | Class::Crashed
+            | Class::BadResponse
+            | Class::HandlerError
+            | Class::HandlerPanic
+            | Class::NotFound
+            | Class::LookupFailed => {
+                g.unknown = true;
+                self.doubt(g, self.retry_due(outcome))
+            }
+        }
+    }
+
+    fn after_lookup(&self, mut g: Generation, outcome: &Outcome, taken: bool) -> Verdict {
+        g.unknown = true;
+        g.lookups = g.lookups.saturating_add(1);
+        match outcome.class {
+            Class::Ok => self.confirmed(g, outcome, taken),
+            Class::Accepted => self.accepted(g, outcome),
+            Class::Rejected => {
+                (Next::Parked { reason: Reason::Rejected, intent: IntentState::Rejected }, g, false)
+            }
+            Class::NotFound => self.nothing_there(g, outcome),
+            Class::NotSent
+            | Class::Timeout
+            | Class::Interrupted
+            | Class::Crashed
+            | Class::Throttled
+            | Class::InProgress
+            | Class::ServerError
+            | Class::BadResponse
+            | Class::Auth
+            | Class::Redirected
+            | Class::KeyMismatch
+            | Class::LookupFailed
+            | Class::HandlerError
+            | Class::HandlerPanic => {
+                let due = self.lookup_due(&g, outcome);
+                self.doubt(g, due)
+            }
+        }
+    }
+
+    fn lookup_due(&self, g: &Generation, outcome: &Outcome) -> Ms {
+        self.due(outcome, g.lookups.max(1), self.terms.cap)
+    }
+
+    /// A confirmation. Money moved, so whatever does not fit is a person's matter, never a second try.
+    fn confirmed(&self, mut g: Generation, outcome: &Outcome, taken: bool) -> Verdict {
+        let reason = if taken {
+            Reason::ReferenceTaken
+        } else if outcome.differs.is_some() {
+            Reason::ContentDiffers
+        } else {
+            return (Next::Settled, g, false);
+        };
+        g.unknown = true;
+        (Next::Parked { reason, intent: IntentState::Requested }, g, false)
+    }
+
+    /// Taken, not final: asked about until it is, never sent again.
+    fn accepted(&self, mut g: Generation, outcome: &Outcome) -> Verdict {
+        g.unknown = true;
+        g.accepted = true;
+        if outcome.fetch {
+            g.named = outcome.reference.clone();
+        }
+        let can_ask = self.terms.lookup.is_some() || g.named.is_some();
+        let due = match (can_ask, self.deadline()) {
+            (false, Some(deadline)) => deadline,
+            _ => self.lookup_due(&g, outcome),
+        };
+        self.doubt(g, due)
+    }
+
+    /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
+    fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
+        if g.unknown {
+            return (Next::Unknown { due: self.within_deadline(due) }, g, false);
+        }
+        if self.aged(self.now.wall) {
+            return (Next::Parked { reason: Reason::TooOld, intent: IntentState::Pending }, g, false);
+        }
+        (Next::Again { due: self.within_deadline(due) }, g, false)
+    }
+
+    /// A certain refusal: the end, unless the kind's `retry_on` lists the status.
+    fn refused(&self, g: Generation, outcome: &Outcome) -> Verdict {
+        let parked = |reason| Next::Parked { reason, intent: IntentState::Rejected };
+        if !outcome.retry_on {
+            return (parked(Reason::Rejected), g, false);
+        }
+        if self.spent() {
+            return (parked(Reason::AttemptsExhausted), g, false);
+        }
+        if self.aged(self.now.wall) {
+            return (parked(Reason::TooOld), g, false);
+        }
+        let g = match self.terms.family {
+            // The refusal is stored under this key: only the next generation gets another answer.
+            Family::A => next_generation(&g),
+            // The refusal is certain, so whatever was in doubt is not any more.
+            Family::B | Family::C | Family::D | Family::E => Generation { unknown: false, ..g },
+        };
+        (Next::Again { due: self.within_deadline(self.retry_due(outcome)) }, g, false)
+    }
+
+    /// A look-up found nothing. That counts only after the lag, and twice; and then only an authoritative one, asked in
+    /// the same place, about something that was never accepted, is a proof.
+    fn nothing_there(&self, mut g: Generation, outcome: &Outcome) -> Verdict {
+        // A fetch has no terms of its own: what a duplicate's error named was accepted, so it proves nothing anyway.
+        let (lag, authoritative) = self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
+        let late_enough = |from: Option<Ms>| from.is_none_or(|from| outcome.started >= from.plus(lag));
+        if late_enough(g.last_sent) && late_enough(g.not_found_at) {
+            g.not_found = g.not_found.saturating_add(1);
+            g.not_found_at = Some(outcome.started);
+        }
+        if g.not_found < 2 {
+            let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
+            let due = self.lookup_due(&g, outcome).max(settled);
+            return self.doubt(g, due);
+        }
+        let same_place = self.intent.scope.as_ref() == Some(self.scope);
+        if !authoritative || g.accepted || !same_place {
+            let reason = Reason::UnknownOutcome;
+            return (Next::Parked { reason, intent: IntentState::Requested }, g, false);
+        }
+        let renewed = next_generation(&g);
+        if self.spent() {
+            let reason = Reason::AttemptsExhausted;
+            return (Next::Parked { reason, intent: IntentState::Pending }, renewed, true);
+        }
+        (Next::Again { due: self.now.wall }, renewed, true)
+    }
+
+    /// In doubt: is there a way to clear it up at `due`? If not, only a person can.
+    fn doubt(&self, g: Generation, due: Ms) -> Verdict {
+        if self.aged(self.now.wall) {
+            return (
+                Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested },
+                g,
+                false,
+            );
+        }
+        let due = self.within_deadline(due);
+        // At the deadline itself the plan parks it; what counts here is whether there is a way until then.
+        let at = match self.deadline() {
+            Some(deadline) if due >= deadline => Ms(deadline.0.saturating_sub(1)),
+            _ => due,
+        };
+        match self.ask(&g, at) {
+            Ok(_) => (Next::Unknown { due }, g, false),
+            Err(reason) => (Next::Parked { reason, intent: IntentState::Requested }, g, false),
+        }
+    }
+
+    fn within_deadline(&self, due: Ms) -> Ms {
+        self.deadline().map_or(due, |deadline| due.min(deadline))
+    }
+}
+
+/// A fresh generation after `g`: nothing sent, nothing known.
+pub fn next_generation(g: &Generation) -> Generation {
+    Generation { number: g.number.saturating_add(1), ..Generation::default() }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

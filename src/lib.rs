@@ -1,4 +1,9 @@
-//! Onceward: every business effect once, from one SQLite file.
+//! Onceward gets every business effect done once, from one SQLite file.
+//!
+//! In reading order: the model (what a job, an intent and an outcome are), the decisions (pure), the store (all the
+//! SQL), the provider (all outgoing calls), the worker that joins the two, and the surfaces. Arrows go one way:
+//! `clock, json, outcome, job, intent <- decide, retry <- store <- worker <- cli, demo`; `provider` knows the model
+//! and the config, and no SQL; `worker` is the only one that knows both `store` and `provider`.
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -6,5 +11,8 @@ pub mod json;
 pub mod outcome;
 pub mod job;
 pub mod intent;
+pub mod retry;
 pub mod decide;
+pub mod store;
 pub mod demo;
+mod crash;

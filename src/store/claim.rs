@@ -1,0 +1,377 @@
+//! The claim: due jobs, for idle threads only, in one transaction.
+//!
+//! Its cost does not grow with finished, parked or future rows: it promotes up to a hundred due rows by the index on
+//! their time, looks at the head of each kind by the claim's index, merges the heads in memory and claims by number.
+//! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
+
+use super::history::{Action, Entry};
+use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
+use crate::clock::Ms;
+use crate::decide::{Plan, plan};
+use crate::intent::{Frozen, Intent, IntentState, Scope};
+use crate::job::{Job, JobId, Reason, State, Step};
+use rusqlite::named_params;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A worker's right to make one attempt. Only [`Store::claim`] makes one, and recording or releasing spends it:
+///
+/// ```compile_fail
+/// fn twice(store: &onceward::store::Store, claim: onceward::store::Claim, outcome: onceward::outcome::Outcome) {
+///     let _ = store.record(claim, outcome.clone());
+///     let _ = store.record(claim, outcome);
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Claim {
+    pub(super) token: i64,
+    pub(super) owner: Owner,
+    pub(super) scope: Scope,
+    step: Step,
+    job: Job,
+    intent: Intent,
+    frozen: Frozen,
+    started: Ms,
+}
+
+impl Claim {
+    /// What to do.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+    /// The job as claimed.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+    /// Its intent.
+    pub fn intent(&self) -> &Intent {
+        &self.intent
+    }
+    /// The request, byte for byte.
+    pub fn frozen(&self) -> &Frozen {
+        &self.frozen
+    }
+    /// When it was claimed.
+    pub fn started(&self) -> Ms {
+        self.started
+    }
+
+    /// For a record that failed while the writer still held its closure; nowhere else may a claim be doubled.
+    pub(super) fn copy(&self) -> Claim {
+        Claim {
+            token: self.token,
+            owner: self.owner.clone(),
+            scope: self.scope.clone(),
+            step: self.step,
+            job: self.job.clone(),
+            intent: self.intent.clone(),
+            frozen: self.frozen.clone(),
+            started: self.started,
+        }
+    }
+}
+
+/// What a claim brought.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// The attempts to make.
+    pub claims: Vec<Claim>,
+    /// When something else will be due or free, as far as is known.
+    pub next: Option<Ms>,
+    /// There was more to claim than was asked for, or rows are still to be promoted.
+    pub more: bool,
+}
+
+impl Store {
+    /// Claims up to `most` jobs for this worker.
+    pub fn claim(&self, owner: &Owner, most: usize, lease: Duration) -> Result<Claimed, StoreError> {
+        let (desk, clock, owner) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+        self.write(move |tx| {
+            let round = Round { tx, desk: desk.as_ref(), owner: &owner, now: Store::present(clock.as_ref()), lease };
+            round.claim(most)
+        })
+    }
+
+    /// Marks the moment before the first byte, for a provider that cannot be asked again.
+    pub fn mark_sending(&self, claim: &Claim) -> Result<(), StoreError> {
+        let (id, owner, token) = (claim.job.id, claim.owner.clone(), claim.token);
+        self.write(move |tx| {
+            let changed = tx
+                .conn()
+                .prepare_cached(
+                    "UPDATE onceward_jobs SET lease_phase = 'sending'
+                     WHERE id = ?1 AND lease_owner = ?2 AND lease_token = ?3",
+                )?
+                .execute((id.0, owner.nonce(), token))?;
+            match changed {
+                1 => Ok(()),
+                _ => Err(StoreError::Sqlite(format!("the lease of job {id} is gone"))),
+            }
+        })
+    }
+}
+
+struct Round<'a> {
+    tx: &'a Tx<'a>,
+    desk: &'a dyn Desk,
+    owner: &'a Owner,
+    now: crate::decide::Now,
+    lease: Duration,
+}
+
+struct Head {
+    priority: i64,
+    run_after: i64,
+    id: JobId,
+    provider: usize,
+}
+
+/// Due rows that are not in the claim's index yet, oldest first.
+pub(super) const DUE: &str = "SELECT id, state FROM onceward_jobs
+  WHERE claimable = 0 AND state IN ('scheduled','unknown') AND run_after_ms <= ?1 ORDER BY run_after_ms LIMIT 100";
+const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
+    state = CASE state WHEN 'scheduled' THEN 'ready' ELSE state END WHERE id = ?1";
+/// The head of one kind.
+pub(super) const HEADS: &str = "SELECT priority, run_after_ms, id FROM onceward_jobs
+  WHERE claimable = 1 AND kind = ?1 ORDER BY priority DESC, run_after_ms, id LIMIT ?2";
+pub(super) const NEXT: &str = "SELECT min(run_after_ms) FROM onceward_jobs
+  WHERE claimable = 0 AND state IN ('scheduled','unknown')";
+const RUNNING: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
+
+impl Round<'_> {
+    fn claim(&self, most: usize) -> Result<Claimed, StoreError> {
+        let promoted = self.promote()?;
+        let mut claimed = Claimed { more: promoted == 100, ..Claimed::default() };
+        let in_flight = self.in_flight()?;
+        let mut heads = Vec::new();
+        let mut rooms = Vec::new();
+        for (index, provider) in self.desk.providers().iter().enumerate() {
+            let busy = in_flight.get(provider.name.as_str()).copied().unwrap_or(0);
+            let room = holds::room(self.tx, provider, busy)?;
+            claimed.next = earlier(claimed.next, room.again);
+            let want = room.calls.min(most);
+            if want > 0 {
+                for kind in self.desk.kinds().iter().filter(|k| k.provider == provider.name) {
+                    self.heads(&kind.kind, index, want + 1, &mut heads)?;
+                }
+            }
+            rooms.push((room, Vec::new()));
+        }
+        heads.sort_by_key(|h: &Head| (std::cmp::Reverse(h.priority), h.run_after, h.id));
+        for head in heads {
+            let (room, taken) = &mut rooms[head.provider];
+            if taken.len() >= room.calls {
+                continue;
+            }
+            if claimed.claims.len() >= most {
+                claimed.more = true;
+                break;
+            }
+            if let Some(claim) = self.take(head.id)? {
+                taken.push(head.id);
+                claimed.claims.push(claim);
+            }
+        }
+        for ((room, taken), provider) in rooms.into_iter().zip(self.desk.providers()) {
+            holds::use_room(self.tx, provider, room, &taken)?;
+        }
+        let next: Option<i64> = self.tx.conn().prepare_cached(NEXT)?.query_row([], |row| row.get(0))?;
+        claimed.next = earlier(claimed.next, next.map(Ms));
+        Ok(claimed)
+    }
+
+    fn promote(&self) -> Result<usize, StoreError> {
+        let conn = self.tx.conn();
+        let due: Vec<(i64, String)> = conn
+            .prepare_cached(DUE)?
+            .query_map([self.now.wall.0], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        for (id, state) in &due {
+            conn.prepare_cached(PROMOTE)?.execute([id])?;
+            if state == State::Scheduled.as_str() {
+                rows::moved(self.tx, Some(State::Scheduled), Some(State::Ready));
+            }
+        }
+        Ok(due.len())
+    }
+
+    fn in_flight(&self) -> Result<BTreeMap<&str, u32>, StoreError> {
+        let mut statement = self.tx.conn().prepare_cached(RUNNING)?;
+        let mut rows = statement.query([])?;
+        let mut busy = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let kind: String = row.get(0)?;
+            if let Some(kind) = self.desk.kind(&kind) {
+                *busy.entry(kind.provider.as_str()).or_default() += row.get::<_, u32>(1)?;
+            }
+        }
+        Ok(busy)
+    }
+
+    fn heads(&self, kind: &str, provider: usize, most: usize, heads: &mut Vec<Head>) -> Result<(), StoreError> {
+        let mut statement = self.tx.conn().prepare_cached(HEADS)?;
+        let mut rows = statement.query((kind, most as i64))?;
+        while let Some(row) = rows.next()? {
+            heads.push(Head { priority: row.get(0)?, run_after: row.get(1)?, id: JobId(row.get(2)?), provider });
+        }
+        Ok(())
+    }
+
+    /// Claims one job, or does what its plan says instead.
+    fn take(&self, id: JobId) -> Result<Option<Claim>, StoreError> {
+        let (job, intent) = rows::must_load(self.tx.conn(), id)?;
+        let Some(kind) = self.desk.kind(&job.kind) else { return Ok(None) };
+        let scope = self.desk.scope(&job.kind);
+        match plan(&job, &intent, &kind.terms, &scope, &self.now) {
+            Plan::Go(step) => self.lease(job, intent, kind, scope, step),
+            Plan::Wait(until) => {
+                self.put_off(&job, until)?;
+                Ok(None)
+            }
+            Plan::Park(reason) => {
+                let intent_state = if intent.generation.unknown { None } else { Some(IntentState::Pending) };
+                self.park(&job, reason, words(reason), intent_state)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn lease(
+        &self,
+        job: Job,
+        mut intent: Intent,
+        kind: &KindDesk,
+        scope: Scope,
+        step: Step,
+    ) -> Result<Option<Claim>, StoreError> {
+        if intent.frozen.is_none() {
+            match self.desk.freeze(&job, &intent) {
+                Ok(frozen) => {
+                    self.freeze(job.id, &frozen, &scope)?;
+                    intent.frozen = Some(frozen);
+                    intent.scope = Some(scope.clone());
+                }
+                Err(why) => {
+                    let state = if intent.generation.unknown { None } else { Some(IntentState::Pending) };
+                    self.park(&job, Reason::Invalid, &why, state)?;
+                    return Ok(None);
+                }
+            }
+        }
+        let started = self.now.wall;
+        self.tx.conn().prepare_cached(LEASE)?.execute(named_params! {
+            ":id": job.id.0, ":owner": self.owner.nonce(), ":expires": started.plus(self.lease).0,
+            ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
+            ":max": kind.terms.max_attempts,
+        })?;
+        if step == Step::Send {
+            self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
+        }
+        rows::moved(self.tx, Some(job.state), Some(State::Running));
+        let before = job.state;
+        let (job, fresh) = rows::must_load(self.tx.conn(), job.id)?;
+        let token = job.lease.as_ref().map_or(0, |l| l.token);
+        let frozen = fresh.frozen.clone().or(intent.frozen).unwrap_or_default();
+        log::debug!("claim {} {} ({step}, from {before})", job.id, job.key);
+        Ok(Some(Claim { token, owner: self.owner.clone(), scope, step, job, intent: fresh, frozen, started }))
+    }
+
+    fn freeze(&self, id: JobId, frozen: &Frozen, scope: &Scope) -> Result<(), StoreError> {
+        let headers = serde_json::to_string(&frozen.headers)
+            .map_err(|e| StoreError::Sqlite(format!("headers could not be written as JSON: {e}")))?;
+        self.tx.conn().prepare_cached(FREEZE)?.execute(named_params! {
+            ":id": id.0, ":method": frozen.method, ":path": frozen.path, ":headers": headers, ":body": frozen.body,
+            ":lookup": frozen.lookup_path, ":send": scope.send, ":scope_lookup": scope.lookup,
+        })?;
+        Ok(())
+    }
+
+    fn put_off(&self, job: &Job, until: Ms) -> Result<(), StoreError> {
+        self.tx
+            .conn()
+            .prepare_cached("UPDATE onceward_jobs SET claimable = 0, run_after_ms = ?2 WHERE id = ?1")?
+            .execute((job.id.0, until.0))?;
+        Ok(())
+    }
+
+    /// Parks without an attempt. `intent`: what is certain, or `None` to leave it in doubt.
+    fn park(&self, job: &Job, reason: Reason, why: &str, intent: Option<IntentState>) -> Result<(), StoreError> {
+        park(self.tx, self.desk, job, reason, why, intent, self.owner.actor())
+    }
+}
+
+/// Parks a job that no attempt parked.
+pub(super) fn park(
+    tx: &Tx<'_>,
+    desk: &dyn Desk,
+    job: &Job,
+    reason: Reason,
+    why: &str,
+    intent: Option<IntentState>,
+    actor: &str,
+) -> Result<(), StoreError> {
+    if let Some(state) = intent {
+        tx.conn()
+            .prepare_cached("UPDATE onceward_intents SET state = ?2 WHERE id = ?1 AND state <> 'settled'")?
+            .execute((job.id.0, state.as_str()))?;
+    }
+    let to = rows::Move {
+        state: State::Parked,
+        run_after: job.run_after,
+        attempts: job.attempts,
+        pauses: job.pauses,
+        age_from: job.age_from,
+        error_class: job.error_class,
+        last_error: Some(why),
+        park_reason: Some(reason),
+    };
+    super::record::pass_over(tx, desk, job, intent.unwrap_or(IntentState::Requested), &to)?;
+    let mut entry = Entry::new(job.id, Action::Park, tx.now(), actor);
+    (entry.from, entry.to, entry.error) = (Some(job.state), Some(State::Parked), Some(why.to_string()));
+    entry.detail = Some(reason.to_string());
+    history::append(tx, &entry)?;
+    log::warn!("parked {} {}: {reason} ({why})", job.id, job.key);
+    Ok(())
+}
+
+/// What a reason found at the claim means, for a person.
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::AttemptsExhausted => "max_attempts is reached and nothing is in doubt: replay it when the cause is gone",
+        Reason::TooOld => "max_age has passed and nothing is in doubt: replay it if it is still wanted",
+        Reason::UnknownOutcome => {
+            "a request may have taken effect, and there is no way left to ask: look at the provider, then resolve it"
+        }
+        Reason::WindowExpired => {
+            "a request may have taken effect, and the provider may have forgotten its key: look at the provider, then resolve it"
+        }
+        Reason::ScopeChanged => {
+            "a request may have taken effect at another address or account than the config's: look there, then resolve it"
+        }
+        Reason::ContentDiffers
+        | Reason::ReferenceTaken
+        | Reason::Invalid
+        | Reason::Rejected
+        | Reason::Redirected => "it needs a person",
+    }
+}
+
+const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
+    lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
+    lease_phase = 'claimed', tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
+    updated_ms = :started
+  WHERE id = :id AND claimable = 1";
+const REQUESTED: &str = "UPDATE onceward_intents SET state = 'requested', requested_ms = coalesce(requested_ms, ?2)
+  WHERE id = ?1";
+const FREEZE: &str = "UPDATE onceward_intents SET frozen_method = :method, frozen_path = :path,
+    frozen_headers = :headers, frozen_body = :body, frozen_lookup = :lookup, scope_send = :send,
+    scope_lookup = :scope_lookup
+  WHERE id = :id";
+
+fn earlier(a: Option<Ms>, b: Option<Ms>) -> Option<Ms> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,200 @@
+//! The door: one job and its intent in one transaction, or the answer that the key had before.
+
+use super::history::{Action, Entry};
+use super::{Store, StoreError, Tx, history, order, rows};
+use crate::intent::{IntentState, wire_key};
+use crate::job::{Code, JobId, NewJob, Refusal, State};
+use rusqlite::{OptionalExtension, named_params};
+use std::sync::Arc;
+
+/// What became of an enqueue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Enqueued {
+    /// A new job.
+    Created(Receipt),
+    /// The key was there already, with this content.
+    Duplicate(Receipt),
+    /// Another job of the kind opened a window for this dedup id.
+    Suppressed(Receipt),
+}
+
+/// The job that an enqueue is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// Its number.
+    pub id: JobId,
+    /// Its key.
+    pub key: String,
+    /// Its present state.
+    pub state: State,
+    /// The key as the provider sees it.
+    pub wire_key: String,
+    /// The present generation.
+    pub generation: u32,
+}
+
+impl Enqueued {
+    /// The receipt, whatever the outcome.
+    pub fn receipt(&self) -> &Receipt {
+        match self {
+            Enqueued::Created(r) | Enqueued::Duplicate(r) | Enqueued::Suppressed(r) => r,
+        }
+    }
+
+    /// The outcome's word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Enqueued::Created(_) => "created",
+            Enqueued::Duplicate(_) => "duplicate",
+            Enqueued::Suppressed(_) => "suppressed",
+        }
+    }
+}
+
+impl Store {
+    /// Stores a job. `Ok` means that it is on disk.
+    pub fn enqueue(&self, job: NewJob, actor: &str) -> Result<Enqueued, StoreError> {
+        let namespace = Arc::clone(&self.namespace);
+        let actor = actor.to_string();
+        let answer = self.write(move |tx| match enqueue(tx, &job, &namespace, &actor) {
+            // A refusal is counted and told in the history, so its transaction is kept.
+            Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
+            Err(other) => Err(other),
+            Ok(enqueued) => Ok(Ok(enqueued)),
+        })?;
+        answer.map_err(StoreError::Refused)
+    }
+}
+
+const KNOWN: &str = "SELECT id, content_hash, earlier_hashes FROM onceward_intents WHERE key = ?1";
+const SUPPRESSOR: &str = "SELECT id FROM onceward_jobs
+  WHERE kind = ?1 AND dedup = ?2 AND dedup IS NOT NULL AND dedup_until_ms > ?3 ORDER BY dedup_until_ms DESC LIMIT 1";
+
+/// Looks at the key first, then at the dedup window, then at the place in the group; stores last.
+pub fn enqueue(tx: &Tx<'_>, job: &NewJob, namespace: &str, actor: &str) -> Result<Enqueued, StoreError> {
+    let conn = tx.conn();
+    let known: Option<(i64, Vec<u8>, Vec<u8>)> = conn
+        .prepare_cached(KNOWN)?
+        .query_row([job.key.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    if let Some((id, hash, earlier)) = known {
+        let same = hash == job.content_hash || earlier.chunks(32).any(|h| h == job.content_hash);
+        return repeat(tx, JobId(id), same, job, &hash, actor);
+    }
+    if let Some((dedup, _)) = &job.dedup {
+        let found: Option<i64> = conn
+            .prepare_cached(SUPPRESSOR)?
+            .query_row((&job.kind, dedup, tx.now().0), |row| row.get(0))
+            .optional()?;
+        if let Some(id) = found {
+            tx.count("suppressed", 1);
+            return Ok(Enqueued::Suppressed(receipt(tx, JobId(id))?));
+        }
+    }
+    let sequence = match &job.group {
+        Some(group) => Some(order::take_place(tx, group, job.sequence).inspect_err(|e| {
+            if let StoreError::Refused(refusal) = e {
+                tx.count(refusal.code.as_str(), 1);
+            }
+        })?),
+        None => None,
+    };
+    let id = insert_intent(tx, job, namespace)?;
+    insert_job(tx, id, job, sequence)?;
+    let (stored, _) = rows::must_load(conn, id)?;
+    let mut entry = Entry::new(id, Action::Enqueue, tx.now(), actor);
+    entry.to = Some(stored.state);
+    entry.run_after = Some(stored.run_after);
+    history::append(tx, &entry)?;
+    if let Some(group) = &job.group {
+        order::advance(tx, group)?;
+    }
+    Ok(Enqueued::Created(receipt(tx, id)?))
+}
+
+fn repeat(
+    tx: &Tx<'_>,
+    id: JobId,
+    same: bool,
+    job: &NewJob,
+    hash: &[u8],
+    actor: &str,
+) -> Result<Enqueued, StoreError> {
+    if same {
+        tx.count("duplicate_keys", 1);
+        return Ok(Enqueued::Duplicate(receipt(tx, id)?));
+    }
+    tx.count("key_mismatches", 1);
+    let (given, stored) = (crate::intent::hex(&job.content_hash), crate::intent::hex(hash));
+    let mut entry = Entry::new(id, Action::Note, tx.now(), actor);
+    entry.error = Some(format!("the key was asked for again with other content (sha256 {given}); refused"));
+    history::append(tx, &entry)?;
+    let why = format!(
+        "key `{}` is taken by other content: the file has sha256 {stored}, this is {given}. One key is one business \
+         operation: use another key for another one, or send the same content again",
+        job.key
+    );
+    Err(Refusal::new(Code::KeyMismatch, why).into())
+}
+
+const INTENT: &str = "INSERT INTO onceward_intents (key, kind, content_hash, payload_hash, account, amount_minor,
+    currency, provider, state, wire_key, unknown, requested_ms, created_ms)
+  VALUES (:key, :kind, :content, :payload, :account, :amount, :currency, :provider, :state, :wire_key, :unknown,
+    :requested, :now)";
+
+fn insert_intent(tx: &Tx<'_>, job: &NewJob, namespace: &str) -> Result<JobId, StoreError> {
+    // The app makes an external call as soon as it hears `created`, so such an intent is in doubt from the start.
+    let external = job.external.is_some();
+    let state = if external { IntentState::Requested } else { IntentState::Pending };
+    tx.conn().prepare_cached(INTENT)?.execute(named_params! {
+        ":key": job.key.as_str(), ":kind": job.kind, ":content": job.content_hash.as_slice(),
+        ":payload": job.payload_hash.as_slice(), ":account": job.account, ":amount": job.amount_minor,
+        ":currency": job.currency, ":provider": job.provider, ":state": state.as_str(),
+        ":wire_key": wire_key(job.wire_style, namespace, &job.key, 1), ":unknown": external,
+        ":requested": external.then_some(tx.now().0), ":now": tx.now().0,
+    })?;
+    Ok(JobId(tx.conn().last_insert_rowid()))
+}
+
+const JOB: &str = "INSERT INTO onceward_jobs (id, kind, payload, state, claimable, priority, run_after_ms, due_by_app,
+    max_attempts, age_from_ms, group_name, sequence, dedup, dedup_until_ms, created_ms, updated_ms)
+  VALUES (:id, :kind, :payload, :state, :claimable, :priority, :run_after, :by_app, :max_attempts, :age_from, :group,
+    :sequence, :dedup, :dedup_until, :now, :now)";
+
+fn insert_job(tx: &Tx<'_>, id: JobId, job: &NewJob, sequence: Option<i64>) -> Result<(), StoreError> {
+    let now = tx.now();
+    let run_after = match job.external {
+        Some(within) => now.plus(within),
+        None => job.run_after.unwrap_or(now),
+    };
+    let state = if job.external.is_some() {
+        State::Unknown
+    } else if job.group.is_some() {
+        State::Waiting
+    } else if run_after > now {
+        State::Scheduled
+    } else {
+        State::Ready
+    };
+    tx.conn().prepare_cached(JOB)?.execute(named_params! {
+        ":id": id.0, ":kind": job.kind, ":payload": job.payload, ":state": state.as_str(),
+        ":claimable": state == State::Ready, ":priority": job.priority, ":run_after": run_after.0,
+        ":by_app": job.run_after.is_some(), ":max_attempts": job.max_attempts,
+        ":age_from": job.external.is_some().then_some(now.0), ":group": job.group, ":sequence": sequence,
+        ":dedup": job.dedup.as_ref().map(|(id, _)| id),
+        ":dedup_until": job.dedup.as_ref().map(|(_, window)| now.plus(*window).0), ":now": now.0,
+    })?;
+    rows::moved(tx, None, Some(state));
+    Ok(())
+}
+
+fn receipt(tx: &Tx<'_>, id: JobId) -> Result<Receipt, StoreError> {
+    let (job, intent) = rows::must_load(tx.conn(), id)?;
+    Ok(Receipt {
+        id,
+        key: job.key.as_str().to_string(),
+        state: super::read::seen_state(&job, tx.now()),
+        wire_key: intent.wire_key,
+        generation: intent.generation.number,
+    })
+}

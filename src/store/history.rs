@@ -1,0 +1,229 @@
+//! The history: one row a decision, appended and chained.
+//!
+//! Each row keeps the hash of its content and the chain's: SHA-256(previous chain, content hash). The chain's head is
+//! read inside each transaction, so that two processes can't fork it.
+
+use super::{StoreError, Tx};
+use crate::clock::Ms;
+use crate::intent::Hash;
+use crate::job::{JobId, State};
+use crate::outcome::{Class, Phase, words};
+use rusqlite::{Connection, OptionalExtension, named_params};
+use sha2::{Digest, Sha256};
+
+words! {
+    /// What a history row is about.
+    Action {
+        /// A job was asked for.
+        Enqueue = "enqueue",
+        /// A request was sent.
+        Request = "request",
+        /// The provider was asked.
+        Lookup = "lookup",
+        /// The worker died over it.
+        Crash = "crash",
+        /// Set aside without an attempt.
+        Park = "park",
+        /// Back to work.
+        Replay = "replay",
+        /// A person's word on an unknown.
+        Resolve = "resolve",
+        /// Given up.
+        Cancel = "cancel",
+        /// The provider's own later word.
+        Confirm = "confirm",
+        /// The result of an attempt whose lease was gone.
+        LateResult = "late_result",
+        /// A remark.
+        Note = "note",
+        /// A claim given back, or a job put off, without an attempt.
+        Release = "release",
+    }
+}
+
+/// One row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// Its number in the file; 0 before it is written.
+    pub seq: i64,
+    /// The job.
+    pub job: JobId,
+    /// What it is about.
+    pub action: Action,
+    /// The try's number, for attempts.
+    pub attempt: Option<u32>,
+    /// State before.
+    pub from: Option<State>,
+    /// State after.
+    pub to: Option<State>,
+    /// How the attempt ended.
+    pub class: Option<Class>,
+    /// How far it got.
+    pub phase: Option<Phase>,
+    /// The reply's status.
+    pub http_status: Option<u16>,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// What else there is to say: the reply, a person's words.
+    pub detail: Option<String>,
+    /// When it is due next.
+    pub run_after: Option<Ms>,
+    /// When the attempt began.
+    pub started: Option<Ms>,
+    /// When it was decided.
+    pub at: Ms,
+    /// Who did it: `worker:host:pid`, `cli:host:pid`.
+    pub actor: String,
+}
+
+impl Entry {
+    /// A row about `job` with nothing but its action.
+    pub fn new(job: JobId, action: Action, at: Ms, actor: &str) -> Entry {
+        Entry {
+            seq: 0,
+            job,
+            action,
+            attempt: None,
+            from: None,
+            to: None,
+            class: None,
+            phase: None,
+            http_status: None,
+            error: None,
+            detail: None,
+            run_after: None,
+            started: None,
+            at,
+            actor: actor.to_string(),
+        }
+    }
+
+    /// SHA-256 over every field, each with its length before it.
+    pub fn content_hash(&self) -> Hash {
+        let number = |n: Option<i64>| n.map(|n| n.to_string());
+        let fields = [
+            number(Some(self.job.0)),
+            Some(self.action.as_str().to_string()),
+            number(self.attempt.map(i64::from)),
+            self.from.map(|s| s.to_string()),
+            self.to.map(|s| s.to_string()),
+            self.class.map(|c| c.to_string()),
+            self.phase.map(|p| p.to_string()),
+            number(self.http_status.map(i64::from)),
+            self.error.clone(),
+            self.detail.clone(),
+            number(self.run_after.map(|at| at.0)),
+            number(self.started.map(|at| at.0)),
+            number(Some(self.at.0)),
+            Some(self.actor.clone()),
+        ];
+        let mut hash = Sha256::new();
+        for field in fields {
+            match field {
+                Some(text) => {
+                    hash.update((text.len() as u64 + 1).to_be_bytes());
+                    hash.update(text.as_bytes());
+                }
+                None => hash.update(0u64.to_be_bytes()),
+            }
+        }
+        hash.finalize().into()
+    }
+}
+
+/// The next link of the chain.
+pub fn link(previous: &[u8], content: &Hash) -> Hash {
+    let mut hash = Sha256::new();
+    hash.update(previous);
+    hash.update(content);
+    hash.finalize().into()
+}
+
+const HEAD: &str = "SELECT chain FROM onceward_history ORDER BY seq DESC LIMIT 1";
+const APPEND: &str = "INSERT INTO onceward_history (job_id, action, attempt, from_state, to_state, class, phase,
+    http_status, error, detail, run_after_ms, started_ms, at_ms, actor, content_hash, chain)
+  VALUES (:job, :action, :attempt, :from, :to, :class, :phase, :status, :error, :detail, :run_after, :started, :at,
+    :actor, :content, :chain)";
+
+/// Appends a row.
+pub fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
+    let previous: Option<Vec<u8>> = tx.conn().prepare_cached(HEAD)?.query_row([], |row| row.get(0)).optional()?;
+    let content = entry.content_hash();
+    let chain = link(&previous.unwrap_or_default(), &content);
+    tx.conn().prepare_cached(APPEND)?.execute(named_params! {
+        ":job": entry.job.0, ":action": entry.action.as_str(), ":attempt": entry.attempt,
+        ":from": entry.from.map(State::as_str), ":to": entry.to.map(State::as_str),
+        ":class": entry.class.map(Class::as_str), ":phase": entry.phase.map(Phase::as_str),
+        ":status": entry.http_status, ":error": entry.error, ":detail": entry.detail,
+        ":run_after": entry.run_after.map(|at| at.0), ":started": entry.started.map(|at| at.0), ":at": entry.at.0,
+        ":actor": entry.actor, ":content": content.as_slice(), ":chain": chain.as_slice(),
+    })?;
+    Ok(())
+}
+
+const OF_JOB: &str = "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
+    run_after_ms, started_ms, at_ms, actor
+  FROM onceward_history WHERE job_id = ?1 ORDER BY seq";
+
+/// A job's rows, oldest first.
+pub fn of_job(conn: &Connection, id: JobId) -> Result<Vec<Entry>, StoreError> {
+    let mut statement = conn.prepare_cached(OF_JOB)?;
+    let mut rows = statement.query([id.0])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        entries.push(read(row)?);
+    }
+    Ok(entries)
+}
+
+fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
+    let text = |i: usize| row.get::<_, Option<String>>(i);
+    let action: String = row.get(2)?;
+    Ok(Entry {
+        seq: row.get(0)?,
+        job: JobId(row.get(1)?),
+        action: Action::parse(&action)
+            .ok_or_else(|| StoreError::Sqlite(format!("the history holds an unknown action `{action}`")))?,
+        attempt: row.get(3)?,
+        from: text(4)?.as_deref().and_then(State::parse),
+        to: text(5)?.as_deref().and_then(State::parse),
+        class: text(6)?.as_deref().and_then(Class::parse),
+        phase: text(7)?.as_deref().and_then(Phase::parse),
+        http_status: row.get(8)?,
+        error: text(9)?,
+        detail: text(10)?,
+        run_after: row.get::<_, Option<i64>>(11)?.map(Ms),
+        started: row.get::<_, Option<i64>>(12)?.map(Ms),
+        at: Ms(row.get(13)?),
+        actor: row.get(14)?,
+    })
+}
+
+/// Walks the whole chain. `Ok(n)`: n rows, all in order. `Err` names the first row that is not as it was written.
+/// A row whose words were pruned is checked by its chain alone.
+pub fn verify(conn: &Connection) -> Result<Result<u64, String>, StoreError> {
+    let mut statement = conn.prepare(
+        "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
+           run_after_ms, started_ms, at_ms, actor, content_hash, chain FROM onceward_history ORDER BY seq",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut previous: Vec<u8> = Vec::new();
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        let entry = read(row)?;
+        let content: Hash = row.get(15)?;
+        let chain: Hash = row.get(16)?;
+        count += 1;
+        if entry.seq != count {
+            return Ok(Err(format!("history row {count} is missing")));
+        }
+        if entry.content_hash() != content {
+            return Ok(Err(format!("history row {count} was changed")));
+        }
+        if link(&previous, &content) != chain {
+            return Ok(Err(format!("the chain breaks at history row {count}")));
+        }
+        previous = chain.to_vec();
+    }
+    Ok(Ok(count.unsigned_abs()))
+}

@@ -1,0 +1,280 @@
+//! Owners and what becomes of their leases.
+//!
+//! Each start of a worker is an owner: a nonce, a row, and an OS lock on a file beside the store that the kernel gives
+//! back when the process dies, however it dies. A lease is taken over only from an owner whose lock can be had, and
+//! then at once; time alone takes nothing over, so a laptop that slept or a clock that jumped is not taken for a crash.
+
+use super::history::Action;
+use super::record::Recorder;
+use super::{Store, StoreError, Tx, rows, schema};
+use crate::clock::{Ms, millis};
+use crate::job::{JobId, Step};
+use crate::outcome::{Class, Outcome, Phase};
+use rusqlite::Connection;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A worker that is running. Cloned freely; the lock is held as long as the [`OwnerLock`] lives.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    nonce: Arc<str>,
+    name: Arc<str>,
+    actor: Arc<str>,
+}
+
+impl Owner {
+    /// What tells this start from every other.
+    pub fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// `host:pid`
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name in the history: `worker:host:pid`.
+    pub fn actor(&self) -> &str {
+        &self.actor
+    }
+}
+
+/// The OS lock that says "alive".
+#[derive(Debug)]
+pub struct OwnerLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn lock_path(store: &Path, nonce: &str) -> PathBuf {
+    let mut name = store.as_os_str().to_os_string();
+    name.push(format!("-owner-{nonce}"));
+    PathBuf::from(name)
+}
+
+impl Store {
+    /// Registers this start of a worker and takes its lock.
+    pub fn register(&self, name: &str) -> Result<(Owner, OwnerLock), StoreError> {
+        let nonce = uuid::Uuid::new_v4().to_string();
+        let path = lock_path(&self.path, &nonce);
+        let unusable = |what: &str, e: &dyn std::fmt::Display| StoreError::Unusable {
+            path: path.clone(),
+            why: format!("the worker's lock file could not be {what}: {e}"),
+        };
+        let file = File::create_new(&path).map_err(|e| unusable("made", &e))?;
+        file.try_lock().map_err(|e| unusable("locked", &e))?;
+        let lock = OwnerLock { path: path.clone(), _file: file };
+        let owner =
+            Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
+        let (nonce, name) = (nonce, name.to_string());
+        self.write(move |tx| {
+            tx.conn().execute(
+                "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
+                (&nonce, &name, tx.now().0),
+            )?;
+            Ok(())
+        })?;
+        Ok((owner, lock))
+    }
+
+    /// Says goodbye; nothing of this owner's is running any more.
+    pub fn unregister(&self, owner: &Owner) -> Result<(), StoreError> {
+        let nonce = owner.nonce.to_string();
+        self.write(move |tx| gone(tx, &nonce))
+    }
+
+    /// Renews this owner's leases, and keeps the highest time seen.
+    pub fn renew(&self, owner: &Owner, lease: Duration) -> Result<(), StoreError> {
+        let nonce = owner.nonce.to_string();
+        self.write(move |tx| {
+            let now = tx.now();
+            tx.conn()
+                .prepare_cached(
+                    "UPDATE onceward_jobs SET lease_expires_ms = ?2 WHERE lease_owner = ?1 AND state = 'running'",
+                )?
+                .execute((&nonce, now.plus(lease).0))?;
+            tx.conn()
+                .prepare_cached("UPDATE onceward_owners SET seen_ms = ?2 WHERE nonce = ?1")?
+                .execute((&nonce, now.0))?;
+            tx.conn().prepare_cached(HIGHEST)?.execute([now.0.to_string()])?;
+            Ok(())
+        })
+    }
+
+    /// Other owners that have not said goodbye.
+    fn strangers(&self, owner: &Owner) -> Result<Vec<(String, Ms)>, StoreError> {
+        let conn = self.reader()?;
+        let mut statement = conn.prepare_cached(STRANGERS)?;
+        let rows = statement.query_map([owner.nonce()], |row| Ok((row.get(0)?, Ms(row.get(1)?))))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Takes over whatever dead workers left running. Returns how many jobs that were.
+    ///
+    /// A missing lock file is no proof that its owner is dead (somebody may have tidied up), so then the lease must
+    /// have run out as well.
+    pub fn recover(&self, owner: &Owner) -> Result<usize, StoreError> {
+        let mut taken = 0;
+        for (nonce, expires) in self.strangers(owner)? {
+            let path = lock_path(&self.path, &nonce);
+            let lock = match File::options().read(true).write(true).open(&path) {
+                Ok(file) => match file.try_lock() {
+                    Ok(()) => Some(file),
+                    Err(TryLockError::WouldBlock) => continue,
+                    Err(TryLockError::Error(e)) => {
+                        log::warn!("{} could not be tried: {e}", path.display());
+                        continue;
+                    }
+                },
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && expires < self.clock.now() => None,
+                Err(_) => continue,
+            };
+            taken += self.take_over(owner, &nonce)?;
+            // Held until the take-over is on disk, so that two workers don't do it at once.
+            drop(lock);
+            let _ = std::fs::remove_file(&path);
+        }
+        Ok(taken)
+    }
+
+    fn take_over(&self, owner: &Owner, nonce: &str) -> Result<usize, StoreError> {
+        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
+        self.write(move |tx| {
+            let now = Store::present(clock.as_ref());
+            let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
+            let left: Vec<(i64, String, String, i64)> = tx
+                .conn()
+                .prepare_cached(LEFT)?
+                .query_map([&nonce], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
+                .collect::<Result<_, _>>()?;
+            for (id, step, phase, started) in &left {
+                recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor)?;
+            }
+            gone(tx, &nonce)?;
+            Ok(left.len())
+        })
+    }
+
+    /// Looks for a clock that was set back while no worker ran: the highest time on file lies ahead of now. Returns by
+    /// how much the due times of retries and look-ups were moved back.
+    pub fn notice_set_back(&self) -> Result<Duration, StoreError> {
+        self.write(|tx| {
+            let highest = schema::meta(tx.conn(), "highest_ms")?.and_then(|v| v.parse().ok()).map_or(tx.now(), Ms);
+            let back = highest.since(tx.now());
+            // Two processes on one machine may read the clock a moment apart.
+            if back > Duration::from_secs(2) {
+                set_back(tx, back)?;
+                return Ok(back);
+            }
+            Ok(Duration::ZERO)
+        })
+    }
+
+    /// The wall clock was set back by `back` while this process ran.
+    pub fn set_back(&self, back: Duration) -> Result<(), StoreError> {
+        self.write(move |tx| set_back(tx, back))
+    }
+}
+
+const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
+  FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
+  WHERE o.gone_ms IS NULL AND o.nonce <> ?1 GROUP BY o.nonce";
+const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
+  WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
+const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
+  WHERE name = 'highest_ms' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)";
+
+fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
+    tx.conn()
+        .prepare_cached("UPDATE onceward_owners SET gone_ms = ?2 WHERE nonce = ?1")?
+        .execute((nonce, tx.now().0))?;
+    Ok(())
+}
+
+/// Retries and look-ups keep their distance from now, so nothing freezes; times that an app asked for stay.
+fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
+    let moved = tx.conn().execute(
+        "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
+         WHERE state IN ('scheduled','unknown') AND claimable = 0 AND due_by_app = 0",
+        [millis(back)],
+    )?;
+    tx.conn().execute(
+        "UPDATE onceward_holds SET until_ms = until_ms - ?1 WHERE until_ms IS NOT NULL",
+        [millis(back)],
+    )?;
+    tx.conn().execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
+    tx.count("clock_set_backs", 1);
+    log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
+    Ok(())
+}
+
+impl Recorder<'_> {
+    /// What a dead worker left running becomes an attempt of class `crashed`.
+    fn crashed(&self, id: JobId, step: &str, phase: &str, started: Ms, actor: &str) -> Result<(), StoreError> {
+        let (job, intent) = rows::must_load(self.tx.conn(), id)?;
+        let mut outcome = Outcome::new(Class::Crashed, started);
+        outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
+        outcome.error = Some("the worker died while this was in flight".into());
+        let step = Step::parse(step).unwrap_or(Step::Send);
+        let fallback = fallback_kind(&job);
+        let (kind, scope) = match self.desk.kind(&job.kind) {
+            Some(kind) => (kind, self.desk.scope(&job.kind)),
+            // Recovery needs no config: without the kind's terms the job becomes a due unknown all the same.
+            None => (&fallback, intent.scope.clone().unwrap_or_default()),
+        };
+        self.apply(&job, &intent, kind, &scope, step, &outcome, Action::Crash, actor).map(|_| ())
+    }
+}
+
+/// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
+fn fallback_kind(job: &crate::job::Job) -> super::KindDesk {
+    use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+    super::KindDesk {
+        kind: job.kind.clone(),
+        provider: String::new(),
+        terms: Terms {
+            family: Family::B,
+            window: None,
+            lookup: Some(LookupTerms { lag: Duration::ZERO, authoritative: false }),
+            external: false,
+            wire_style: crate::intent::WireStyle::Uuid,
+            max_attempts: u32::MAX,
+            base: Duration::from_millis(1),
+            cap: Duration::from_millis(1),
+            max_age: Duration::from_secs(u32::MAX.into()),
+            on_parked: OnParked::Block,
+            breaker: BreakerTerms { failures: u32::MAX, cool_down: Duration::ZERO },
+        },
+        unique: true,
+    }
+}
+
+/// Whether any worker left without a goodbye: then the file is checked before the first send.
+pub(super) fn unclean(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM onceward_owners WHERE gone_ms IS NULL)", [], |row| row.get(0))?)
+}
+
+impl Store {
+    /// After an unclean stop: folds the log into the file and checks it. The error says what is wrong with the file.
+    pub fn check_after_crash(&self) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        if !unclean(&*self.reader()?)? {
+            return Ok(());
+        }
+        let verdict: String = self.reader()?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if verdict != "ok" {
+            let why = format!("it is damaged ({verdict}): restore a backup, nothing was sent");
+            return Err(StoreError::Unusable { path, why });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! All the SQL. One writer thread owns the one write connection; readers go through a pool of read-only connections.
+//!
+//! Invariants: nothing else in the process opens the file (closing any descriptor on it would drop SQLite's locks);
+//! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
+//! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
+
+mod claim;
+mod enqueue;
+mod history;
+mod holds;
+mod leases;
+mod operate;
+mod order;
+mod read;
+mod record;
+mod rows;
+mod schema;
+mod writer;
+
+pub use claim::{Claim, Claimed};
+pub use enqueue::Enqueued;
+pub use history::Entry;
+pub use holds::{Health, Paused};
+pub use leases::Owner;
+pub use operate::{Amendment, Resolution, Selection};
+pub use read::{BlockedGroup, Filter, Stats, Story};
+pub use record::{Recorded, Unrecorded};
+pub use writer::Tx;
+
+use crate::clock::Clock;
+use crate::decide::{Now, Terms};
+use crate::intent::{Frozen, Intent, Scope};
+use crate::job::{Code, Job, Refusal};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What went wrong with the file.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no file, and nothing asked for one to be made.
+    #[error("there is no store at {}: run `onceward init`, or enqueue a job", .0.display())]
+    NoFile(PathBuf),
+    /// The file is not ours to write.
+    #[error("{} cannot be used as a store: {why}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The namespace is pinned in the file.
+    #[error("the file was made with namespace `{pinned}` and the config says `{given}`: another namespace would give every key another wire key; set [store] namespace back to `{pinned}`")]
+    Namespace {
+        /// What the file says.
+        pinned: String,
+        /// What the config says.
+        given: String,
+    },
+    /// Somebody else kept the file locked.
+    #[error("another program kept the file locked for too long; nothing was stored, try again")]
+    Busy,
+    /// The disk is full.
+    #[error("the disk is full: {0}; nothing was stored, free some space")]
+    Full(String),
+    /// COMMIT failed, which is not a no.
+    #[error("not known whether it was stored ({0}): ask again with the same key")]
+    CommitUnknown(String),
+    /// Any other trouble of SQLite's.
+    #[error("the database failed: {0}")]
+    Sqlite(String),
+    /// The store was shut down.
+    #[error("the store is closed")]
+    Closed,
+    /// A refusal that only the file could know.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl StoreError {
+    /// Its code in JSON.
+    pub fn code(&self) -> Code {
+        match self {
+            StoreError::Refused(refusal) => refusal.code,
+            StoreError::Namespace { .. } => Code::Config,
+            StoreError::Busy => Code::Busy,
+            StoreError::NoFile(_) => Code::NotFound,
+            StoreError::Unusable { .. }
+            | StoreError::Full(_)
+            | StoreError::CommitUnknown(_)
+            | StoreError::Sqlite(_)
+            | StoreError::Closed => Code::Database,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(e: rusqlite::Error) -> StoreError {
+        match e.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
+            Some(ErrorCode::DiskFull) => StoreError::Full(e.to_string()),
+            _ => StoreError::Sqlite(e.to_string()),
+        }
+    }
+}
+
+/// A kind as the engine sees it.
+#[derive(Clone, Debug)]
+pub struct KindDesk {
+    /// Its name.
+    pub kind: String,
+    /// Its provider; an in-process handler's kind stands for itself.
+    pub provider: String,
+    /// What decisions need.
+    pub terms: Terms,
+    /// A reference belongs to one key only.
+    pub unique: bool,
+}
+
+/// A provider as the claim sees it.
+#[derive(Clone, Debug)]
+pub struct ProviderDesk {
+    /// Its name.
+    pub name: String,
+    /// Calls in flight at once.
+    pub concurrency: u32,
+    /// Calls a second.
+    pub rate: Option<f64>,
+}
+
+/// What this process can do: the store asks it inside a claim, and calls nothing else outside itself.
+pub trait Desk: Send + Sync {
+    /// The kinds it knows.
+    fn kinds(&self) -> &[KindDesk];
+    /// Their providers.
+    fn providers(&self) -> &[ProviderDesk];
+    /// Where a request of this kind would go now.
+    fn scope(&self, kind: &str) -> Scope;
+    /// Renders the request of a first send. The error becomes the reason of an `invalid` park.
+    fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String>;
+
+    /// One kind.
+    fn kind(&self, kind: &str) -> Option<&KindDesk> {
+        self.kinds().iter().find(|k| k.kind == kind)
+    }
+}
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Make the file if there is none.
+    pub create: bool,
+    /// Enters the wire keys; pinned in the file at its making.
+    pub namespace: String,
+    /// How often the writer looks for other processes' commits; `None`: never.
+    pub watch: Option<Duration>,
+}
+
+/// An open store.
+pub struct Store {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    desk: Arc<dyn Desk>,
+    namespace: Arc<str>,
+    writer: writer::Writer,
+    pool: r2d2::Pool<Readers>,
+}
+
+impl Store {
+    /// Opens the file, makes it if asked to, brings an older schema forward, and reads every setting back.
+    pub fn open(path: &Path, options: Options, clock: Arc<dyn Clock>, desk: Arc<dyn Desk>) -> Result<Store, StoreError> {
+        if !path.exists() && !options.create {
+            return Err(StoreError::NoFile(path.to_path_buf()));
+        }
+        schema::prepare(path, &options.namespace, clock.now())?;
+        let pool = r2d2::Pool::builder()
+            .max_size(8)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .connection_timeout(Duration::from_secs(10))
+            .build_unchecked(Readers { path: path.to_path_buf() });
+        let writer = writer::Writer::start(path, Arc::clone(&clock), options.watch)?;
+        let namespace = options.namespace.into();
+        Ok(Store { path: path.to_path_buf(), clock, desk, namespace, writer, pool })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What this process can do.
+    pub fn desk(&self) -> &Arc<dyn Desk> {
+        &self.desk
+    }
+
+    /// The clock that the store goes by.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Runs `work` in the next write transaction, in a savepoint of its own, and returns once it is on disk. It may be
+    /// run more than once, so it may change nothing but the file.
+    pub fn write<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer.run(work)
+    }
+
+    /// Called (from the writer's thread) whenever another process has committed.
+    pub fn on_foreign_commit(&self, call: impl Fn() + Send + 'static) {
+        self.writer.on_foreign_commit(Box::new(call));
+    }
+
+    fn reader(&self) -> Result<r2d2::PooledConnection<Readers>, StoreError> {
+        self.pool.get().map_err(|e| StoreError::Sqlite(format!("no read connection: {e}")))
+    }
+
+    /// The present, with fresh jitter.
+    fn present(clock: &dyn Clock) -> Now {
+        Now { wall: clock.now(), boot: clock.boot_ms(), jitter: fastrand::f64() }
+    }
+}
+
+/// Makes read-only connections for r2d2. Ours, so that rusqlite can stay current.
+struct Readers {
+    path: PathBuf,
+}
+
+impl r2d2::ManageConnection for Readers {
+    type Connection = Connection;
+    type Error = rusqlite::Error;
+
+    fn connect(&self) -> Result<Connection, rusqlite::Error> {
+        let conn = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.set_prepared_statement_cache_capacity(64);
+        Ok(conn)
+    }
+
+    fn is_valid(&self, conn: &mut Connection) -> Result<(), rusqlite::Error> {
+        conn.execute_batch("SELECT 1")
+    }
+
+    fn has_broken(&self, _: &mut Connection) -> bool {
+        false
+    }
+}

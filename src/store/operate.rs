@@ -1,0 +1,471 @@
+//! What people do: replay, resolve, cancel, confirm. Each is one transaction and one row of history; saying the same
+//! thing twice is answered as done; what the state does not allow is refused with the reason and the way out.
+
+use super::history::{Action, Entry};
+use super::record::{Recorder, alarm, move_to_settled, settle};
+use super::{Desk, KindDesk, Store, StoreError, Tx, history, order, rows};
+use crate::clock::Ms;
+use crate::decide::{Now, Plan, next_generation, plan};
+use crate::intent::{Generation, Intent, IntentState, hex};
+use crate::job::{Code, Job, JobId, NewJob, Reason, Refusal, State};
+use rusqlite::{OptionalExtension, named_params};
+use std::sync::Arc;
+
+/// A person's word on an unknown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Resolution {
+    /// It happened, under this reference.
+    Settled(String),
+    /// It did not happen: back to work, next generation.
+    NotApplied,
+    /// It was refused: intent rejected, job cancelled.
+    Rejected(String),
+}
+
+/// New content for a job of which certainly nothing happened.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Amendment {
+    /// The new content, checked like any other.
+    pub content: NewJob,
+    /// Account, amount and currency may change as well.
+    pub money: bool,
+}
+
+/// Which parked jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selection {
+    /// All of them.
+    All,
+    /// Those whose park reason or last class is this.
+    Class(String),
+}
+
+/// A change inside a transaction: an inner refusal is kept in the history where the rules say so.
+type Answer = Result<State, Refusal>;
+
+impl Store {
+    /// Puts a parked job back to work. Attempts and age begin anew; history numbers go on.
+    pub fn replay(&self, id: JobId, amendment: Option<Amendment>, actor: &str) -> Result<State, StoreError> {
+        self.operate(id, actor, move |work| work.replay(amendment.as_ref()))
+    }
+
+    /// Takes a person's word on an unknown.
+    pub fn resolve(
+        &self,
+        id: JobId,
+        resolution: Resolution,
+        note: Option<String>,
+        actor: &str,
+    ) -> Result<State, StoreError> {
+        self.operate(id, actor, move |work| work.resolve(&resolution, note.as_deref()))
+    }
+
+    /// Gives a job up of which certainly nothing is under way.
+    pub fn cancel(&self, id: JobId, actor: &str) -> Result<State, StoreError> {
+        self.operate(id, actor, |work| work.cancel())
+    }
+
+    /// Takes the provider's own later confirmation.
+    pub fn confirm(&self, id: JobId, reference: &str, actor: &str) -> Result<State, StoreError> {
+        let reference = reference.to_string();
+        self.operate(id, actor, move |work| work.confirm(&reference))
+    }
+
+    /// The numbers of parked jobs, oldest first.
+    pub fn parked(&self, selection: &Selection) -> Result<Vec<JobId>, StoreError> {
+        let class = match selection {
+            Selection::All => None,
+            Selection::Class(class) => Some(class),
+        };
+        let conn = self.reader()?;
+        let mut statement = conn.prepare_cached(
+            "SELECT id FROM onceward_jobs WHERE state = 'parked'
+               AND (?1 IS NULL OR park_reason = ?1 OR error_class = ?1) ORDER BY id",
+        )?;
+        let ids = statement.query_map([class], |row| row.get(0).map(JobId))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    fn operate(
+        &self,
+        id: JobId,
+        actor: &str,
+        mut change: impl FnMut(&Work<'_>) -> Result<Answer, StoreError> + Send + 'static,
+    ) -> Result<State, StoreError> {
+        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let actor = actor.to_string();
+        let answer = self.write(move |tx| {
+            let (job, intent) = rows::load(tx.conn(), id)?
+                .ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no job {id}")))?;
+            let now = Store::present(clock.as_ref());
+            change(&Work { tx, desk: desk.as_ref(), namespace: &namespace, now, job, intent, actor: &actor })
+        })?;
+        answer.map_err(StoreError::Refused)
+    }
+}
+
+struct Work<'a> {
+    tx: &'a Tx<'a>,
+    desk: &'a dyn Desk,
+    namespace: &'a str,
+    now: Now,
+    job: Job,
+    intent: Intent,
+    actor: &'a str,
+}
+
+fn refuse(why: impl Into<String>) -> Result<Answer, StoreError> {
+    Ok(Err(Refusal::new(Code::NotAllowed, why)))
+}
+
+impl Work<'_> {
+    fn kind(&self) -> Result<&KindDesk, Refusal> {
+        let why = || format!("kind `{}` is not in the config: put it back first", self.job.kind);
+        self.desk.kind(&self.job.kind).ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
+    }
+
+    fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {
+        let mut entry = Entry::new(self.job.id, action, self.tx.now(), self.actor);
+        (entry.from, entry.to, entry.detail) = (Some(self.job.state), Some(to), detail);
+        history::append(self.tx, &entry)
+    }
+
+    fn replay(&self, amendment: Option<&Amendment>) -> Result<Answer, StoreError> {
+        let never_sent = self.intent.requested.is_none() && self.intent.generation.sends == 0;
+        match self.job.state {
+            State::Parked => {}
+            State::Cancelled if never_sent && self.intent.state == IntentState::Cancelled => {
+                if let Err(refusal) = self.place_is_free()? {
+                    return Ok(Err(refusal));
+                }
+            }
+            other => {
+                return refuse(format!("{} is {other}, not parked: only a parked job is replayed", self.job.key));
+            }
+        }
+        let kind = self.kind()?;
+        if let Some(amendment) = amendment
+            && let Err(refusal) = self.amend(amendment)?
+        {
+            return Ok(Err(refusal));
+        }
+        let mut g = self.intent.generation.clone();
+        let in_doubt = self.intent.state == IntentState::Requested;
+        let intent_state = if in_doubt {
+            (g.not_found, g.not_found_at, g.lookups) = (0, None, 0);
+            if let Err(reason) = self.askable(kind) {
+                return refuse(format!(
+                    "{} may have taken effect and cannot be asked about ({reason}): look at the provider, then say what \
+                     happened with `onceward resolve`",
+                    self.job.key
+                ));
+            }
+            IntentState::Requested
+        } else {
+            if self.intent.state == IntentState::Rejected {
+                g = next_generation(&g);
+            }
+            IntentState::Pending
+        };
+        self.renew(kind, &g, false, intent_state)?;
+        let state = self.back_to_work(in_doubt)?;
+        let detail = amendment.map(|a| {
+            format!(
+                "amended: sha256 {} is now {}; the old payload was {}",
+                self.content_hash_text(),
+                hex(&a.content.content_hash),
+                self.job.payload.as_deref().unwrap_or("pruned")
+            )
+        });
+        self.entry(Action::Replay, state, detail)?;
+        Ok(Ok(state))
+    }
+
+    fn content_hash_text(&self) -> String {
+        self.tx
+            .conn()
+            .query_row("SELECT lower(hex(substr(earlier_hashes, -32))) FROM onceward_intents WHERE id = ?1", [self.job.id.0], |r| {
+                r.get(0)
+            })
+            .unwrap_or_default()
+    }
+
+    /// Can the outcome be asked about, with attempts and age begun anew?
+    fn askable(&self, kind: &KindDesk) -> Result<(), Reason> {
+        let anew = Job { attempts: 0, age_from: None, ..self.job.clone() };
+        match plan(&anew, &self.intent, &kind.terms, &self.desk.scope(&self.job.kind), &self.now) {
+            Plan::Go(_) => Ok(()),
+            Plan::Wait(_) => Err(Reason::UnknownOutcome),
+            Plan::Park(reason) => Err(reason),
+        }
+    }
+
+    /// A cancelled place may have been taken by another job meanwhile.
+    fn place_is_free(&self) -> Result<Result<(), Refusal>, StoreError> {
+        let (Some(group), Some(sequence)) = (&self.job.group, self.job.sequence) else { return Ok(Ok(())) };
+        let taken: bool = self.tx.conn().query_row(
+            "SELECT EXISTS (SELECT 1 FROM onceward_jobs WHERE group_name = ?1 AND sequence = ?2 AND state <> 'cancelled')",
+            (group, sequence),
+            |row| row.get(0),
+        )?;
+        Ok(if taken {
+            Err(Refusal::new(Code::SequenceTaken, format!("another job has taken place {sequence} of group `{group}`")))
+        } else {
+            Ok(())
+        })
+    }
+
+    /// New content, only when certainly nothing happened.
+    fn amend(&self, amendment: &Amendment) -> Result<Result<(), Refusal>, StoreError> {
+        let new = &amendment.content;
+        let no = |why: &str| Ok(Err(Refusal::new(Code::NotAllowed, why)));
+        if !matches!(self.intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled) {
+            return no("its content cannot be amended: a request may have taken effect. Resolve it first");
+        }
+        let money_changes = new.account != self.intent.account
+            || new.amount_minor != self.intent.amount_minor
+            || new.currency != self.intent.currency;
+        if money_changes && !amendment.money {
+            return no("the amendment changes account, amount or currency: say --amend-money if that is meant");
+        }
+        self.tx.conn().execute(
+            "UPDATE onceward_intents SET earlier_hashes = earlier_hashes || content_hash, content_hash = :hash,
+               payload_hash = :payload, account = :account, amount_minor = :amount, currency = :currency
+             WHERE id = :id AND state <> 'settled'",
+            named_params! {
+                ":id": self.job.id.0, ":hash": new.content_hash.as_slice(), ":payload": new.payload_hash.as_slice(),
+                ":account": new.account, ":amount": new.amount_minor, ":currency": new.currency,
+            },
+        )?;
+        self.tx
+            .conn()
+            .execute("UPDATE onceward_jobs SET payload = ?2 WHERE id = ?1", (self.job.id.0, &new.payload))?;
+        rows::thaw(self.tx, self.job.id)?;
+        Ok(Ok(()))
+    }
+
+    fn renew(
+        &self,
+        kind: &KindDesk,
+        g: &Generation,
+        left_in_doubt: bool,
+        state: IntentState,
+    ) -> Result<(), StoreError> {
+        let recorder = Recorder { tx: self.tx, desk: self.desk, namespace: self.namespace, now: self.now };
+        recorder.write_generation(&self.job, &self.intent, kind, g, left_in_doubt)?;
+        self.write_intent_state(state)
+    }
+
+    fn write_intent_state(&self, state: IntentState) -> Result<(), StoreError> {
+        self.tx
+            .conn()
+            .prepare_cached("UPDATE onceward_intents SET state = ?2 WHERE id = ?1 AND state <> 'settled'")?
+            .execute((self.job.id.0, state.as_str()))?;
+        Ok(())
+    }
+
+    /// Due now, with attempts and age begun anew; behind whoever of its group is on the way.
+    fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
+        let waits = match &self.job.group {
+            Some(group) => self.job.state != State::Unknown && order::somebody_is_out(self.tx, group)?,
+            None => false,
+        };
+        let state = match (waits, in_doubt) {
+            (true, _) => State::Waiting,
+            (false, true) => State::Unknown,
+            (false, false) => State::Scheduled,
+        };
+        self.tx
+            .conn()
+            .execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
+        self.move_to(state, self.tx.now())
+    }
+
+    fn move_to(&self, state: State, run_after: Ms) -> Result<State, StoreError> {
+        let to = rows::Move {
+            state,
+            run_after,
+            attempts: 0,
+            pauses: 0,
+            age_from: None,
+            error_class: self.job.error_class,
+            last_error: self.job.last_error.as_deref(),
+            park_reason: None,
+        };
+        rows::move_job(self.tx, &self.job, &to)
+    }
+
+    fn resolve(&self, resolution: &Resolution, note: Option<&str>) -> Result<Answer, StoreError> {
+        let word = match resolution {
+            Resolution::Settled(reference) => format!("settled {reference}"),
+            Resolution::NotApplied => "not-applied".to_string(),
+            Resolution::Rejected(why) => format!("rejected {why}"),
+        };
+        let detail = Some(match note {
+            Some(note) => format!("{word}: {note}"),
+            None => word.clone(),
+        });
+        if let (Resolution::Settled(reference), IntentState::Settled) = (resolution, self.intent.state) {
+            return self.again(reference, Action::Resolve);
+        }
+        if self.said_before(&word)? {
+            return Ok(Ok(self.job.state));
+        }
+        if self.job.state == State::Running {
+            return refuse(format!("{} is being worked on at this moment: wait until its call has ended", self.job.key));
+        }
+        if self.intent.state != IntentState::Requested {
+            return refuse(format!(
+                "{}: its intent is {}, not in doubt, so there is nothing to resolve",
+                self.job.key, self.intent.state
+            ));
+        }
+        let state = match resolution {
+            Resolution::Settled(reference) => {
+                if let Err(refusal) = self.reference_is_free(reference)? {
+                    return Ok(Err(refusal));
+                }
+                self.settle(reference)?
+            }
+            Resolution::NotApplied => {
+                let kind = self.kind()?;
+                let mut g = next_generation(&self.intent.generation);
+                g.unknown = kind.terms.external;
+                let state = if kind.terms.external { IntentState::Requested } else { IntentState::Pending };
+                self.renew(kind, &g, true, state)?;
+                if kind.terms.external {
+                    self.move_to(State::Unknown, self.tx.now().plus(kind.terms.max_age))?
+                } else {
+                    self.back_to_work(false)?
+                }
+            }
+            Resolution::Rejected(_) => {
+                self.write_intent_state(IntentState::Rejected)?;
+                self.move_to(State::Cancelled, self.job.run_after)?
+            }
+        };
+        self.entry(Action::Resolve, state, detail)?;
+        Ok(Ok(state))
+    }
+
+    /// Was the last word on this job a person's, and the same?
+    fn said_before(&self, word: &str) -> Result<bool, StoreError> {
+        let last: Option<(String, Option<String>)> = self
+            .tx
+            .conn()
+            .query_row(
+                "SELECT action, detail FROM onceward_history WHERE job_id = ?1 ORDER BY seq DESC LIMIT 1",
+                [self.job.id.0],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()?;
+        Ok(last.is_some_and(|(action, detail)| {
+            let said = detail.as_deref().and_then(|d| d.strip_prefix(word));
+            action == Action::Resolve.as_str() && said.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+        }))
+    }
+
+    fn settle(&self, reference: &str) -> Result<State, StoreError> {
+        let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
+        settle(self.tx, self.job.id, &self.intent, Some(reference), None, unique)?;
+        move_to_settled(self.tx, &self.job)?;
+        Ok(State::Settled)
+    }
+
+    /// A settled intent is told its reference again: the same is done, another is the alarm.
+    fn again(&self, reference: &str, action: Action) -> Result<Answer, StoreError> {
+        if self.intent.reference.as_deref() == Some(reference) {
+            return Ok(Ok(State::Settled));
+        }
+        let first = self.intent.reference.as_deref();
+        alarm(self.tx, &self.job, first, Some(reference));
+        let what = format!("a second, different reference: {reference}; refused");
+        let mut entry = Entry::new(self.job.id, action, self.tx.now(), self.actor);
+        (entry.from, entry.to, entry.error) = (Some(self.job.state), Some(self.job.state), Some(what));
+        history::append(self.tx, &entry)?;
+        refuse(format!(
+            "{} is settled as {} and cannot become {reference}: if both are real there were two effects, look at the \
+             provider at once",
+            self.job.key,
+            first.unwrap_or("(no reference)")
+        ))
+    }
+
+    fn reference_is_free(&self, reference: &str) -> Result<Result<(), Refusal>, StoreError> {
+        if reference.trim().is_empty() {
+            return Ok(Err(Refusal::new(Code::Invalid, "the reference is empty")));
+        }
+        let holder: Option<String> = self
+            .tx
+            .conn()
+            .query_row(
+                "SELECT key FROM onceward_intents WHERE provider IS ?1 AND kind = ?2 AND reference = ?3
+                   AND reference IS NOT NULL AND reference_shared = 0 AND id <> ?4",
+                (&self.intent.provider, &self.job.kind, reference, self.job.id.0),
+                |row| row.get(0),
+            )
+            .optional()?;
+        let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
+        Ok(match holder {
+            Some(key) if unique => {
+                Err(Refusal::new(Code::NotAllowed, format!("the reference {reference} already belongs to {key}")))
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn cancel(&self) -> Result<Answer, StoreError> {
+        let intent_state = match (self.job.state, self.intent.state) {
+            (State::Cancelled, _) => return Ok(Ok(State::Cancelled)),
+            (State::Running, _) => {
+                return refuse(format!("{} is being worked on at this moment and cannot be cancelled", self.job.key));
+            }
+            (State::Settled, _) | (_, IntentState::Settled) => {
+                return refuse(format!("{} is settled, for ever", self.job.key));
+            }
+            (State::Unknown, _) | (_, IntentState::Requested) => {
+                return refuse(format!(
+                    "{} may have taken effect: look at the provider, then say what happened with `onceward resolve`",
+                    self.job.key
+                ));
+            }
+            (_, IntentState::Rejected) => IntentState::Rejected,
+            (_, IntentState::Pending | IntentState::Cancelled) => IntentState::Cancelled,
+        };
+        self.write_intent_state(intent_state)?;
+        let to = rows::Move {
+            state: State::Cancelled,
+            run_after: self.job.run_after,
+            attempts: self.job.attempts,
+            pauses: self.job.pauses,
+            age_from: self.job.age_from,
+            error_class: self.job.error_class,
+            last_error: self.job.last_error.as_deref(),
+            park_reason: None,
+        };
+        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
+        let state = rows::move_job(self.tx, &self.job, &to)?;
+        self.entry(Action::Cancel, state, None)?;
+        Ok(Ok(state))
+    }
+
+    fn confirm(&self, reference: &str) -> Result<Answer, StoreError> {
+        if self.intent.state == IntentState::Settled {
+            return self.again(reference, Action::Confirm);
+        }
+        let earlier_generation = self.intent.generation.number > 1;
+        if self.intent.requested.is_none() && self.intent.generation.sends == 0 && !earlier_generation {
+            return refuse(format!("{} was never sent, so nothing of it can be confirmed", self.job.key));
+        }
+        if let Err(refusal) = self.reference_is_free(reference)? {
+            return Ok(Err(refusal));
+        }
+        let out_now = self.intent.generation.sends > 0 || self.job.state == State::Running;
+        if self.intent.earlier_unknown && out_now {
+            alarm(self.tx, &self.job, Some(reference), None);
+        }
+        let state = self.settle(reference)?;
+        self.entry(Action::Confirm, state, Some(format!("reference {reference}")))?;
+        Ok(Ok(state))
+    }
+}

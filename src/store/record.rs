@@ -1,0 +1,414 @@
+//! The record: what an attempt's end makes of job, intent, history and provider, in one transaction.
+//!
+//! Every write is fenced by owner and token. An attempt whose lease is gone is a late result: a confirmed success still
+//! settles the intent, anything else is written down and changes nothing.
+
+use super::history::{Action, Entry};
+use super::{Claim, Desk, KindDesk, Store, StoreError, Tx, history, holds, rows};
+use crate::clock::{Ms, millis};
+use crate::decide::{Decision, Next, OnParked, decide};
+use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
+use crate::job::{Job, JobId, State, Step};
+use crate::outcome::{Class, Outcome};
+use rusqlite::named_params;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a record made of the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    /// Written as decided.
+    As {
+        /// The job's state now.
+        state: State,
+        /// When it is due next, if it is.
+        due: Option<Ms>,
+    },
+    /// The lease was gone; the result went to the history, and settled the intent if it was good news.
+    Late,
+}
+
+/// A record that could not be written. The effect may be done, so claim and outcome come back to be tried again.
+#[derive(Debug)]
+pub struct Unrecorded {
+    /// Why.
+    pub error: StoreError,
+    /// The claim, still good.
+    pub claim: Claim,
+    /// The outcome, still unwritten.
+    pub outcome: Outcome,
+}
+
+impl Store {
+    /// Writes down how an attempt ended, and spends the claim.
+    pub fn record(&self, claim: Claim, outcome: Outcome) -> Result<Recorded, Box<Unrecorded>> {
+        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let shared = Arc::new((claim, outcome));
+        let inside = Arc::clone(&shared);
+        let result = self.write(move |tx| {
+            let (claim, outcome) = &*inside;
+            let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now: Store::present(clock.as_ref()) };
+            recorder.record(claim, outcome)
+        });
+        result.map_err(|error| {
+            let (claim, outcome) = match Arc::try_unwrap(shared) {
+                Ok(pair) => pair,
+                // The writer has dropped its closure before it answers, or is still unwinding it: copy then.
+                Err(shared) => (shared.0.copy(), shared.1.clone()),
+            };
+            Box::new(Unrecorded { error, claim, outcome })
+        })
+    }
+
+    /// Gives a claim back of which nothing was sent: the worker stops before it could begin.
+    pub fn release(&self, claim: Claim) -> Result<(), StoreError> {
+        let (id, token, nonce) = (claim.job().id, claim.token, claim.owner.nonce().to_string());
+        let actor = claim.owner.actor().to_string();
+        let before = claim.intent().clone();
+        let step = claim.step();
+        let started = claim.started();
+        self.write(move |tx| release(tx, id, token, &nonce, &actor, &before, step, started))
+    }
+}
+
+pub(super) struct Recorder<'a> {
+    pub tx: &'a Tx<'a>,
+    pub desk: &'a dyn Desk,
+    pub namespace: &'a str,
+    pub now: crate::decide::Now,
+}
+
+const HELD: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
+  WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3)";
+const RECORDED: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history
+  WHERE job_id = ?1 AND attempt = ?2 AND action IN ('request','lookup'))";
+const TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM onceward_intents WHERE provider IS ?1 AND kind = ?2
+  AND reference = ?3 AND reference IS NOT NULL AND reference_shared = 0 AND id <> ?4)";
+
+impl Recorder<'_> {
+    fn record(&self, claim: &Claim, outcome: &Outcome) -> Result<Recorded, StoreError> {
+        let id = claim.job().id;
+        let held: bool = self
+            .tx
+            .conn()
+            .prepare_cached(HELD)?
+            .query_row((id.0, claim.owner.nonce(), claim.token), |row| row.get(0))?;
+        let (job, intent) = rows::must_load(self.tx.conn(), id)?;
+        if held {
+            let action = if claim.step() == Step::Send { Action::Request } else { Action::Lookup };
+            let kind = self.known(&job)?;
+            return self.apply(&job, &intent, kind, &claim.scope, claim.step(), outcome, action, claim.owner.actor());
+        }
+        // A commit whose end was not known may have been written after all.
+        let written: bool = self
+            .tx
+            .conn()
+            .prepare_cached(RECORDED)?
+            .query_row((id.0, claim.job().tries), |row| row.get(0))?;
+        if written {
+            return Ok(Recorded::As { state: job.state, due: None });
+        }
+        self.late(&job, &intent, claim, outcome)?;
+        Ok(Recorded::Late)
+    }
+
+    fn known(&self, job: &Job) -> Result<&KindDesk, StoreError> {
+        let missing = || StoreError::Sqlite(format!("kind `{}` of job {} is not in the config", job.kind, job.id));
+        self.desk.kind(&job.kind).ok_or_else(missing)
+    }
+
+    /// Decides and writes.
+    #[allow(clippy::too_many_arguments)] // one call, one transition: a struct would only name the same eight again
+    pub(super) fn apply(
+        &self,
+        job: &Job,
+        intent: &Intent,
+        kind: &KindDesk,
+        scope: &Scope,
+        step: Step,
+        outcome: &Outcome,
+        action: Action,
+        actor: &str,
+    ) -> Result<Recorded, StoreError> {
+        let taken = self.taken(job, intent, kind, outcome)?;
+        let decision = decide(job, intent, &kind.terms, scope, step, outcome, taken, &self.now);
+        let due = self.write(job, intent, kind, outcome, &decision)?;
+        let (state, run_after) = due;
+        let mut entry = Entry::new(job.id, action, self.tx.now(), actor);
+        entry.attempt = Some(job.tries);
+        entry.from = Some(State::Running);
+        entry.to = Some(state);
+        entry.class = Some(outcome.class);
+        entry.phase = outcome.phase;
+        entry.http_status = outcome.http_status;
+        entry.error = outcome.differs.clone().or_else(|| outcome.error.clone());
+        entry.detail = outcome.result.clone();
+        entry.run_after = run_after;
+        entry.started = Some(outcome.started);
+        history::append(self.tx, &entry)?;
+        self.tx.count(format!("class:{}", outcome.class), 1);
+        let why = outcome.error.as_deref().unwrap_or(outcome.class.as_str());
+        holds::note(self.tx, &kind.provider, job.id, decision.signal, kind.terms.breaker, why)?;
+        tell(job, outcome, state, run_after);
+        Ok(Recorded::As { state, due: run_after })
+    }
+
+    fn taken(&self, job: &Job, intent: &Intent, kind: &KindDesk, outcome: &Outcome) -> Result<bool, StoreError> {
+        match (&outcome.reference, outcome.class) {
+            (Some(reference), Class::Ok) if kind.unique => Ok(self
+                .tx
+                .conn()
+                .prepare_cached(TAKEN)?
+                .query_row((&intent.provider, &job.kind, reference, job.id.0), |row| row.get(0))?),
+            _ => Ok(false),
+        }
+    }
+
+    /// Writes exactly what was decided.
+    fn write(
+        &self,
+        job: &Job,
+        intent: &Intent,
+        kind: &KindDesk,
+        outcome: &Outcome,
+        decision: &Decision,
+    ) -> Result<(State, Option<Ms>), StoreError> {
+        self.write_generation(job, intent, kind, &decision.generation, decision.left_in_doubt)?;
+        let (state, run_after, reason, intent_state) = match &decision.next {
+            Next::Settled => (State::Settled, job.run_after, None, IntentState::Settled),
+            Next::Again { due } => (State::Scheduled, *due, None, IntentState::Pending),
+            Next::Unknown { due } => (State::Unknown, *due, None, IntentState::Requested),
+            Next::Parked { reason, intent } => (State::Parked, job.run_after, Some(*reason), *intent),
+        };
+        if decision.next == Next::Settled {
+            settle(self.tx, job.id, intent, outcome.reference.as_deref(), outcome.result.as_deref(), kind.unique)?;
+        } else {
+            self.write_intent_state(job.id, intent_state, decision, outcome)?;
+        }
+        let on_its_way = matches!(state, State::Scheduled | State::Unknown);
+        let to = rows::Move {
+            state,
+            run_after,
+            attempts: job.attempts.saturating_sub(u32::from(decision.refund)),
+            pauses: job.pauses.saturating_add(u32::from(on_its_way)),
+            age_from: job.age_from.or(decision.left.then_some(outcome.started)),
+            error_class: (state != State::Settled).then_some(outcome.class),
+            last_error: if state == State::Settled {
+                None
+            } else {
+                outcome.differs.as_deref().or(outcome.error.as_deref())
+            },
+            park_reason: reason,
+        };
+        let state = pass_over(self.tx, self.desk, job, intent_state, &to)?;
+        let due = matches!(state, State::Scheduled | State::Ready | State::Unknown).then_some(run_after);
+        Ok((state, due))
+    }
+
+    pub(super) fn write_generation(
+        &self,
+        job: &Job,
+        intent: &Intent,
+        kind: &KindDesk,
+        generation: &Generation,
+        left_in_doubt: bool,
+    ) -> Result<(), StoreError> {
+        if generation.number == intent.generation.number {
+            return rows::write_generation(self.tx, job.id, generation, &intent.wire_key);
+        }
+        let wire = wire_key(kind.terms.wire_style, self.namespace, &job.key, generation.number);
+        rows::write_generation(self.tx, job.id, generation, &wire)?;
+        rows::thaw(self.tx, job.id)?;
+        if left_in_doubt {
+            self.tx
+                .conn()
+                .prepare_cached("UPDATE onceward_intents SET earlier_unknown = 1 WHERE id = ?1")?
+                .execute([job.id.0])?;
+        }
+        Ok(())
+    }
+
+    /// What never left leaves no trace of a request either: `requested_ms` goes back to what it was before the claim.
+    fn write_intent_state(
+        &self,
+        id: JobId,
+        state: IntentState,
+        decision: &Decision,
+        outcome: &Outcome,
+    ) -> Result<(), StoreError> {
+        self.tx.conn().prepare_cached(INTENT_STATE)?.execute(named_params! {
+            ":id": id.0, ":state": state.as_str(), ":left": decision.left, ":started": outcome.started.0,
+        })?;
+        Ok(())
+    }
+
+    fn late(&self, job: &Job, intent: &Intent, claim: &Claim, outcome: &Outcome) -> Result<(), StoreError> {
+        let kind = self.known(job)?;
+        let good = outcome.class == Class::Ok && outcome.differs.is_none();
+        let mut entry = Entry::new(job.id, Action::LateResult, self.tx.now(), claim.owner.actor());
+        (entry.from, entry.to) = (Some(job.state), Some(job.state));
+        (entry.class, entry.phase) = (Some(outcome.class), outcome.phase);
+        (entry.http_status, entry.error) = (outcome.http_status, outcome.error.clone());
+        (entry.detail, entry.started) = (outcome.result.clone(), Some(outcome.started));
+        if good && intent.state == IntentState::Settled {
+            if intent.reference != outcome.reference {
+                let (first, second) = (intent.reference.as_deref(), outcome.reference.as_deref());
+                alarm(self.tx, job, first, second);
+                entry.error = Some(format!("a second, different reference: {}", second.unwrap_or("none")));
+            }
+        } else if good && !self.taken(job, intent, kind, outcome)? {
+            let newer_sent = intent.generation.number > claim.intent().generation.number && intent.generation.sends > 0;
+            if newer_sent {
+                alarm(self.tx, job, outcome.reference.as_deref(), None);
+            }
+            settle(self.tx, job.id, intent, outcome.reference.as_deref(), outcome.result.as_deref(), kind.unique)?;
+            move_to_settled(self.tx, job)?;
+            entry.to = Some(State::Settled);
+        }
+        log::warn!("late result of {} {}: {}", job.id, job.key, outcome.class);
+        history::append(self.tx, &entry)
+    }
+}
+
+const INTENT_STATE: &str = "UPDATE onceward_intents SET state = :state,
+    requested_ms = CASE WHEN NOT :left AND sends = 0 AND requested_ms = :started THEN NULL ELSE requested_ms END
+  WHERE id = :id AND state <> 'settled'";
+
+const SETTLE: &str = "UPDATE onceward_intents SET state = 'settled', reference = :reference,
+    reference_generation = generation, reference_shared = :shared, confirmed_ms = :now, result = :result
+  WHERE id = :id AND state <> 'settled'";
+
+/// Settles an intent, for ever.
+pub(super) fn settle(
+    tx: &Tx<'_>,
+    id: JobId,
+    intent: &Intent,
+    reference: Option<&str>,
+    result: Option<&str>,
+    unique: bool,
+) -> Result<(), StoreError> {
+    tx.conn().prepare_cached(SETTLE)?.execute(named_params! {
+        ":id": id.0, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
+    })?;
+    let gap = intent.requested.map_or(Duration::ZERO, |from| tx.now().since(from));
+    tx.count(format!("gap:{}", gap_bucket(gap)), 1);
+    Ok(())
+}
+
+/// Moves a job to `settled`, wherever it is.
+pub(super) fn move_to_settled(tx: &Tx<'_>, job: &Job) -> Result<(), StoreError> {
+    let to = rows::Move {
+        state: State::Settled,
+        run_after: job.run_after,
+        attempts: job.attempts,
+        pauses: job.pauses,
+        age_from: job.age_from,
+        error_class: None,
+        last_error: None,
+        park_reason: None,
+    };
+    rows::move_job(tx, job, &to).map(|_| ())
+}
+
+/// Confirmation gaps are counted in buckets of an eighth of a doubling: a percentile is read off within 9 %.
+pub(super) fn gap_bucket(gap: Duration) -> u32 {
+    // At most 8 * 63.
+    ((millis(gap) as f64 + 1.0).log2() * 8.0).floor() as u32
+}
+
+/// The upper edge of a bucket, in seconds.
+pub(super) fn gap_seconds(bucket: u32) -> f64 {
+    ((f64::from(bucket) + 1.0) / 8.0).exp2() / 1000.0 - 0.001
+}
+
+/// Moves a job; a parked one whose kind says so lets its group go on, unless its outcome is unknown.
+pub(super) fn pass_over(
+    tx: &Tx<'_>,
+    desk: &dyn Desk,
+    job: &Job,
+    intent: IntentState,
+    to: &rows::Move<'_>,
+) -> Result<State, StoreError> {
+    let skip = to.state == State::Parked
+        && job.group.is_some()
+        && intent != IntentState::Requested
+        && desk.kind(&job.kind).is_some_and(|k| k.terms.on_parked == OnParked::Skip);
+    let state = rows::move_job(tx, job, to)?;
+    if skip {
+        tx.conn()
+            .prepare_cached("UPDATE onceward_jobs SET passed_over = 1 WHERE id = ?1 AND state = 'parked'")?
+            .execute([job.id.0])?;
+        super::order::after_move(tx, job, state)?;
+    }
+    Ok(state)
+}
+
+/// The loudest there is: one intent seems to have had two effects.
+pub(super) fn alarm(tx: &Tx<'_>, job: &Job, first: Option<&str>, second: Option<&str>) {
+    tx.count("double_effects", 1);
+    log::error!(
+        "DOUBLE EFFECT: {} {} has the reference {} and now also {}: look at the provider at once",
+        job.id,
+        job.key,
+        first.unwrap_or("none"),
+        second.unwrap_or("another request that may take effect")
+    );
+}
+
+fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
+    let why = outcome.differs.as_deref().or(outcome.error.as_deref()).unwrap_or("");
+    match (state, due) {
+        (State::Settled, _) => {
+            log::info!("settled {} {} as {}", job.id, job.key, outcome.reference.as_deref().unwrap_or("(no reference)"));
+        }
+        (State::Parked, _) => log::warn!("parked {} {}: {} {why}", job.id, job.key, outcome.class),
+        (_, Some(due)) => log::info!("{} {} {}: {} {why}; next at {due}", state, job.id, job.key, outcome.class),
+        (_, None) => log::info!("{} {} {}: {} {why}", state, job.id, job.key, outcome.class),
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // the claim is spent by then; these are its parts
+fn release(
+    tx: &Tx<'_>,
+    id: JobId,
+    token: i64,
+    nonce: &str,
+    actor: &str,
+    before: &Intent,
+    step: Step,
+    started: Ms,
+) -> Result<(), StoreError> {
+    let held: bool = tx.conn().prepare_cached(HELD)?.query_row((id.0, nonce, token), |row| row.get(0))?;
+    if !held {
+        return Ok(());
+    }
+    let (job, _) = rows::must_load(tx.conn(), id)?;
+    let in_doubt = before.generation.unknown;
+    if step == Step::Send && !in_doubt {
+        tx.conn()
+            .prepare_cached(
+                "UPDATE onceward_intents SET state = 'pending',
+                   requested_ms = CASE WHEN sends = 0 AND requested_ms = ?2 THEN NULL ELSE requested_ms END
+                 WHERE id = ?1 AND state <> 'settled'",
+            )?
+            .execute((id.0, started.0))?;
+    }
+    let to = rows::Move {
+        state: if in_doubt { State::Unknown } else { State::Scheduled },
+        run_after: job.run_after,
+        attempts: job.attempts.saturating_sub(u32::from(step == Step::Send)),
+        pauses: job.pauses,
+        age_from: job.age_from,
+        error_class: job.error_class,
+        last_error: job.last_error.as_deref(),
+        park_reason: None,
+    };
+    let state = rows::move_job(tx, &job, &to)?;
+    let mut entry = Entry::new(id, Action::Release, tx.now(), actor);
+    (entry.attempt, entry.from, entry.to) = (Some(job.tries), Some(State::Running), Some(state));
+    history::append(tx, &entry)?;
+    tx.conn()
+        .prepare_cached("UPDATE onceward_holds SET probe_job = NULL WHERE probe_job = ?1")?
+        .execute([id.0])?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The file itself: made from schema.sql, checked, and brought forward. Steps go forward only, each in one transaction,
+//! after a copy of the file was made; a file of a newer program is refused before anything is written.
+
+use super::StoreError;
+use crate::clock::Ms;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use std::path::Path;
+use std::time::Duration;
+
+const SCHEMA: &str = include_str!("../../schema.sql");
+
+/// The schema that this program knows.
+pub const VERSION: i64 = 1;
+
+/// The oldest SQLite whose WAL does not lose commits when a write and a checkpoint race.
+const SQLITE_MIN: i32 = 3_051_003;
+
+/// Opens the write connection with every setting that durability rests on, each read back.
+pub fn connect(path: &Path) -> Result<Connection, StoreError> {
+    if rusqlite::version_number() < SQLITE_MIN {
+        return Err(unusable(path, format!("SQLite {} is older than 3.51.3", rusqlite::version())));
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)
+        .map_err(|e| unusable(path, format!("{e}: check that the folder exists and may be written")))?;
+    conn.busy_timeout(Duration::from_secs(10))?;
+    conn.set_prepared_statement_cache_capacity(128);
+    let mode: String = conn
+        .query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))
+        .map_err(|e| unusable(path, open_trouble(&e)))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(unusable(path, format!("its journal mode stays `{mode}`; write-ahead logging is needed")));
+    }
+    conn.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA recursive_triggers=ON;")?;
+    for (pragma, want) in [("synchronous", 2), ("foreign_keys", 1), ("recursive_triggers", 1)] {
+        let got: i64 = conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))?;
+        if got != want {
+            return Err(unusable(path, format!("PRAGMA {pragma} is {got}, not {want}")));
+        }
+    }
+    Ok(conn)
+}
+
+/// Makes or checks the schema, and pins the namespace.
+pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> {
+    let fresh = !path.exists();
+    let mut conn = connect(path)?;
+    if fresh {
+        keep_private(path);
+    }
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    match version(&tx)? {
+        None => {
+            tx.execute_batch(SCHEMA)?;
+            let facts = [
+                ("schema_version", VERSION.to_string()),
+                ("instance", uuid::Uuid::new_v4().to_string()),
+                ("namespace", namespace.to_string()),
+                ("highest_ms", now.0.to_string()),
+            ];
+            for (name, value) in facts {
+                tx.execute("INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)", (name, value))?;
+            }
+        }
+        Some(VERSION) => {
+            let pinned = meta(&tx, "namespace")?.unwrap_or_default();
+            if pinned != namespace {
+                return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
+            }
+        }
+        Some(newer) => {
+            let why = format!("its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file");
+            return Err(unusable(path, why));
+        }
+    }
+    tx.commit()?;
+    Ok(())
+}
+
+/// A value of onceward_meta.
+pub fn meta(conn: &Connection, name: &str) -> Result<Option<String>, StoreError> {
+    Ok(conn
+        .prepare_cached("SELECT value FROM onceward_meta WHERE name = ?1")?
+        .query_row([name], |row| row.get(0))
+        .optional()?)
+}
+
+fn version(conn: &Connection) -> Result<Option<i64>, StoreError> {
+    let there: bool = conn.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_meta')",
+        [],
+        |row| row.get(0),
+    )?;
+    if !there {
+        return Ok(None);
+    }
+    Ok(meta(conn, "schema_version")?.and_then(|v| v.parse().ok()).or(Some(i64::MAX)))
+}
+
+fn unusable(path: &Path, why: String) -> StoreError {
+    StoreError::Unusable { path: path.to_path_buf(), why }
+}
+
+fn open_trouble(e: &rusqlite::Error) -> String {
+    match e.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
+        Some(rusqlite::ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        _ => e.to_string(),
+    }
+}
+
+/// Payments are nobody else's business: a new file is readable by its owner only.
+#[cfg(unix)]
+fn keep_private(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    if let Err(e) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
+        log::warn!("the mode of {} could not be set to 0600: {e}", path.display());
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_private(_: &Path) {}
