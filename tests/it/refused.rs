@@ -5,7 +5,9 @@ use onceward::demo::provider::Family;
 
 #[track_caller]
 fn assert_nothing_stored(h: &Harness) {
-    assert_eq!(h.list(&[]).len(), 0, "a refusal stores nothing");
+    if h.dir.path().join("onceward.db").exists() {
+        assert_eq!(h.list(&[]).len(), 0, "a refusal stores nothing");
+    }
     h.work_until_idle();
     assert_eq!(h.posts().len(), 0);
 }

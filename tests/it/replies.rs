@@ -17,7 +17,7 @@ fn a_redirect_is_not_followed_and_is_no_success() {
     let login = format!("{}/login", h.provider.base_url());
     h.provider.script(vec![Fault::Redirect(login)]);
     h.work_until_idle();
-    let job = h.assert_parked(&key, "redirected", "pending");
+    let job = h.assert_parked(&key, "redirected", "requested");
     assert_eq!(classes(&job), ["redirected"]);
     assert_eq!(h.posts().len(), 1);
     assert_eq!(h.lookups(), 0, "a followed redirect would be a GET");

@@ -5,7 +5,8 @@ use super::Harness;
 use serde_json::Value;
 
 /// Tries of a job whose numbers are not 1, 2, 3 and so on.
-const GAPS: &str = "SELECT count(*) FROM (SELECT job_id, count(*) AS n, min(attempt) AS low, max(attempt) AS high
+const GAPS: &str =
+    "SELECT count(*) FROM (SELECT job_id, count(*) AS n, min(attempt) AS low, max(attempt) AS high
     FROM onceward_history WHERE attempt IS NOT NULL GROUP BY job_id) WHERE low <> 1 OR high <> n";
 /// History numbers that are missing.
 const MISSING: &str = "SELECT coalesce(max(seq), 0) - count(*) FROM onceward_history";
