@@ -303,3 +303,6 @@ fn compare(options: &Options, provider: &Provider, jobs: &[Listed], kills: usize
             .map(|(key, _)| key.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

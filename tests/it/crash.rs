@@ -109,6 +109,24 @@ fn restarts_leave_due_times_and_attempts_as_they_are() {
     h.assert_laws();
 }
 
+/// R18: a lease that runs out under a living worker is no invitation.
+#[test]
+fn a_call_that_takes_longer_than_its_lease_is_not_run_twice() {
+    let h = Scene::new(Family::E).set(|s| s.worker = "lease = \"1s\"".into()).start();
+    let key = h.payout(1);
+    h.provider.script(vec![Fault::HoldBefore(LONG)]);
+    let workers = [h.spawn_worker(&[]), h.spawn_worker(&[])];
+    assert!(h.provider.wait_for(|state| state.requests.len() == 1, LIMIT));
+    // Three leases long nobody else may come: time is what is waited for.
+    assert!(!h.provider.wait_for(|state| state.requests.len() > 1, Duration::from_secs(3)));
+    h.provider.release();
+    h.show_until(&key, |job| job["state"] != "running");
+    drop(workers);
+    let job = h.assert_settled_once(&key);
+    assert_eq!(classes(&job), ["ok"]);
+    h.assert_laws();
+}
+
 /// R20
 #[test]
 fn a_stop_signal_lets_the_call_in_flight_end_and_claims_no_more() {

@@ -5,6 +5,8 @@
 mod harness;
 
 mod crash;
+mod demo;
+mod locked;
 mod numbers;
 mod offline;
 mod operate;
