@@ -41,17 +41,11 @@ impl Owner {
     }
 }
 
-/// The OS lock that says "alive".
+/// The OS lock that says "alive". The kernel gives it back when the process ends, however it ends.
 #[derive(Debug)]
 pub struct OwnerLock {
     path: PathBuf,
     _file: File,
-}
-
-impl Drop for OwnerLock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 fn lock_path(store: &Path, nonce: &str) -> PathBuf {
@@ -86,9 +80,12 @@ impl Store {
     }
 
     /// Says goodbye; nothing of this owner's is running any more.
-    pub fn unregister(&self, owner: &Owner) -> Result<(), StoreError> {
+    pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
         let nonce = owner.nonce.to_string();
-        self.write(move |tx| gone(tx, &nonce))
+        self.write(move |tx| gone(tx, &nonce))?;
+        // Only now: a missing file must never stand for an owner that is still in the table as alive.
+        let _ = std::fs::remove_file(&lock.path);
+        Ok(())
     }
 
     /// Renews this owner's leases, and keeps the highest time seen.

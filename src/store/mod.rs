@@ -140,6 +140,9 @@ pub trait Desk: Send + Sync {
     /// Renders the request of a first send. The error becomes the reason of an `invalid` park.
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String>;
 
+    /// The kind's key template as the config has it, so that a change of it can be named.
+    fn key_template(&self, kind: &str) -> Option<String>;
+
     /// One kind.
     fn kind(&self, kind: &str) -> Option<&KindDesk> {
         self.kinds().iter().find(|k| k.kind == kind)
