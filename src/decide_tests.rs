@@ -114,7 +114,16 @@ impl Cell {
     }
 
     fn decide(&self) -> Decision {
-        decide(&self.job, &self.intent, &self.terms, &self.scope, self.step, &self.outcome, self.taken, &now())
+        decide(
+            &self.job,
+            &self.intent,
+            &self.terms,
+            &self.scope,
+            self.step,
+            &self.outcome,
+            self.taken,
+            &now(),
+        )
     }
 
     /// What the decision's job may do once it is due.
@@ -133,7 +142,9 @@ fn check(cell: Cell, expected: &str) -> Decision {
     let decision = cell.decide();
     let text = match &decision.next {
         Next::Settled => "settled".to_string(),
-        Next::Again { .. } if decision.generation.number > cell.intent.generation.number => "again, next generation".into(),
+        Next::Again { .. } if decision.generation.number > cell.intent.generation.number => {
+            "again, next generation".into()
+        }
         Next::Again { .. } => "again".into(),
         Next::Unknown { .. } => match cell.plan_after(&decision) {
             Plan::Go(step) => format!("unknown, {step}"),
@@ -161,7 +172,8 @@ fn a_first_send_ends_as_the_table_of_classes_says() {
             check(first(family, lookup, Class::Redirected), "parked redirected, requested");
             let asked = if lookup.is_some() { "unknown, lookup" } else { "unknown, wait" };
             check(first(family, lookup, Class::Accepted), asked);
-            let mismatch = if lookup.is_some() { "unknown, lookup" } else { "parked unknown_outcome, requested" };
+            let mismatch =
+                if lookup.is_some() { "unknown, lookup" } else { "parked unknown_outcome, requested" };
             check(first(family, lookup, Class::KeyMismatch), mismatch);
         }
     }
@@ -375,13 +387,15 @@ fn the_laws_hold_in_every_cell_of_the_table() {
         // A settlement is only ever the provider's own word.
         assert_eq!(decision.next == Next::Settled, cell.outcome.class == Class::Ok, "{}", case());
         // Unknown is sticky within its generation.
-        let decisive = cell.outcome.class == Class::Rejected && (cell.outcome.decisive || cell.step != Step::Send);
+        let decisive =
+            cell.outcome.class == Class::Rejected && (cell.outcome.decisive || cell.step != Step::Send);
         if before.unknown && after.number == before.number {
             assert!(after.unknown || decisive, "law 6\n{}", case());
             if !decisive {
                 let certain = matches!(
                     decision.next,
-                    Next::Again { .. } | Next::Parked { intent: IntentState::Pending | IntentState::Rejected, .. }
+                    Next::Again { .. }
+                        | Next::Parked { intent: IntentState::Pending | IntentState::Rejected, .. }
                 );
                 assert!(!certain, "law 6: an unknown became certain\n{}", case());
             }
@@ -406,7 +420,8 @@ fn the_laws_hold_in_every_cell_of_the_table() {
             }
         }
         // Only what is nobody's fault is given back.
-        let free = matches!(cell.outcome.class, Class::NotSent | Class::Throttled | Class::InProgress | Class::Auth);
+        let free =
+            matches!(cell.outcome.class, Class::NotSent | Class::Throttled | Class::InProgress | Class::Auth);
         assert_eq!(decision.refund, free && cell.step == Step::Send, "{}", case());
     }
 }

@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod crash;
+pub mod decide;
+pub mod intent;
+pub mod job;
 pub mod json;
 pub mod outcome;
-pub mod job;
-pub mod intent;
 pub mod retry;
-pub mod decide;
 pub mod store;
-mod crash;

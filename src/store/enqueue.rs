@@ -57,12 +57,13 @@ impl Store {
         let namespace = Arc::clone(&self.namespace);
         let actor = actor.to_string();
         let template = self.desk.key_template(&job.kind);
-        let answer = self.write(move |tx| match enqueue(tx, &job, &namespace, template.as_deref(), &actor) {
-            // A refusal is counted and told in the history, so its transaction is kept.
-            Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
-            Err(other) => Err(other),
-            Ok(enqueued) => Ok(Ok(enqueued)),
-        })?;
+        let answer =
+            self.write(move |tx| match enqueue(tx, &job, &namespace, template.as_deref(), &actor) {
+                // A refusal is counted and told in the history, so its transaction is kept.
+                Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
+                Err(other) => Err(other),
+                Ok(enqueued) => Ok(Ok(enqueued)),
+            })?;
         answer.map_err(StoreError::Refused)
     }
 }
@@ -109,8 +110,10 @@ pub fn enqueue(
     let id = insert_intent(tx, job, namespace)?;
     if let Some(template) = template {
         // The first one stays: `check` compares the config's with it.
-        conn.prepare_cached("INSERT OR IGNORE INTO onceward_meta (name, value) VALUES ('key_template:' || ?1, ?2)")?
-            .execute((&job.kind, template))?;
+        conn.prepare_cached(
+            "INSERT OR IGNORE INTO onceward_meta (name, value) VALUES ('key_template:' || ?1, ?2)",
+        )?
+        .execute((&job.kind, template))?;
     }
     insert_job(tx, id, job, sequence)?;
     let (stored, _) = rows::must_load(conn, id)?;

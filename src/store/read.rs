@@ -222,8 +222,9 @@ impl Store {
                 },
             );
         }
-        let mut statement =
-            conn.prepare_cached("SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind")?;
+        let mut statement = conn.prepare_cached(
+            "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind",
+        )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let kind: String = row.get(0)?;
@@ -321,7 +322,12 @@ fn blocked_groups(conn: &Connection) -> Result<Vec<BlockedGroup>, StoreError> {
          ORDER BY h.updated_ms LIMIT 1000",
     )?;
     let rows = statement.query_map([], |row| {
-        Ok(BlockedGroup { group: row.get(0)?, head: row.get(1)?, since: Ms(row.get(2)?), waiting: row.get(3)? })
+        Ok(BlockedGroup {
+            group: row.get(0)?,
+            head: row.get(1)?,
+            since: Ms(row.get(2)?),
+            waiting: row.get(3)?,
+        })
     })?;
     let all: Vec<BlockedGroup> = rows.collect::<Result<_, _>>()?;
     Ok(all.into_iter().filter(|g| g.waiting > 0).collect())
