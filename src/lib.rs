@@ -7,3 +7,4 @@ pub mod outcome;
 pub mod job;
 pub mod intent;
 pub mod decide;
+pub mod config;

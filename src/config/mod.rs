@@ -15,7 +15,7 @@ pub use body::BodyTemplate;
 pub use intake::Request;
 pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
 pub use secret::{Secret, SecretSource};
-pub use template::{Template, Values};
+pub use template::{Builtin, Template, Values, currency_digits};
 
 use crate::decide::{OnParked, Terms};
 use std::collections::BTreeMap;
