@@ -8,3 +8,4 @@ pub mod job;
 pub mod intent;
 pub mod decide;
 pub mod config;
+pub mod provider;
