@@ -258,4 +258,15 @@ mod tests {
             assert_eq!(words(said, &[]), kept);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_reply_is_too_odd_to_keep_and_none_keeps_the_secret(before in "[\\PC:=\"{}0-9]{0,40}", after in "\\PC{0,40}") {
+            let secret = "s3cr3t-zz".to_string();
+            let said = format!("{before}{secret}{after}");
+            let kept = body(said.as_bytes(), std::slice::from_ref(&secret)).unwrap();
+            proptest::prop_assert!(Json::parse(&kept).is_ok(), "{}", kept);
+            proptest::prop_assert!(!kept.contains(&secret) && !words(&said, &[secret]).contains("s3cr3t-zz"));
+        }
+    }
 }

@@ -53,19 +53,20 @@ pub fn send(answer: &Answer, ask: &Ask<'_>) -> Outcome {
             "the reply's body ends in the middle of its JSON".into(),
         );
     }
-    if let Some(class) = rule(ask.profile, status, doc.as_ref().ok()) {
-        return match class {
-            Class::Ok => success(answer, ask, &doc),
-            Class::Accepted => accepted(answer, ask, doc.as_ref().ok()),
-            class => refusal(answer, ask, class, doc.as_ref().ok()),
-        };
-    }
+    // Before the rules: it always asks for a code, and a rule without one must not turn what was done into a refusal.
     if let Some(duplicate) = ask.profile.duplicate.as_ref()
         && let Ok(doc) = &doc
         && status == duplicate.status
         && scalar_at(doc, &duplicate.code).as_deref() == Some(duplicate.is.as_str())
     {
         return named(answer, ask, duplicate, doc);
+    }
+    if let Some(class) = rule(ask.profile, status, doc.as_ref().ok()) {
+        return match class {
+            Class::Ok => success(answer, ask, &doc),
+            Class::Accepted => accepted(answer, ask, doc.as_ref().ok()),
+            class => refusal(answer, ask, class, doc.as_ref().ok()),
+        };
     }
     if (200..300).contains(&status) {
         return success(answer, ask, &doc);
@@ -316,6 +317,6 @@ fn document(answer: &Answer) -> Result<Json, String> {
 
 /// Whether the body is the beginning of a JSON document and not the whole of one.
 fn is_cut(body: &[u8]) -> bool {
-    !body.trim_ascii().is_empty()
+    body.trim_ascii_start().first().is_some_and(|b| matches!(b, b'{' | b'['))
         && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err_and(|e| e.is_eof())
 }

@@ -180,6 +180,7 @@ fn the_profile_overrules_by_status_and_code() {
             StatusRule { status: 409, code: code("in_use"), class: Class::InProgress },
             StatusRule { status: 409, code: code("mismatch"), class: Class::KeyMismatch },
             StatusRule { status: 403, code: None, class: Class::Auth },
+            StatusRule { status: 409, code: None, class: Class::Rejected },
         ],
         replay: Some(ReplayMarker { header: "Idempotent-Replayed".into(), value: "true".into() }),
         duplicate: Some(Duplicate {
