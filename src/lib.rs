@@ -7,11 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
-mod crash;
-pub mod decide;
-pub mod intent;
-pub mod job;
 pub mod json;
 pub mod outcome;
+pub mod job;
+pub mod intent;
 pub mod retry;
+pub mod decide;
+pub mod config;
 pub mod store;
+pub mod provider;
+pub mod worker;
+mod crash;
