@@ -169,9 +169,13 @@ impl Round<'_> {
                 claimed.more = true;
                 break;
             }
-            if let Some(claim) = self.take(head.id)? {
-                taken.push(head.id);
-                claimed.claims.push(claim);
+            match self.take(head.id)? {
+                Some(claim) => {
+                    taken.push(head.id);
+                    claimed.claims.push(claim);
+                }
+                // Parked or put off instead: what stands behind it may go.
+                None => claimed.more = true,
             }
         }
         for ((room, taken), provider) in rooms.into_iter().zip(self.desk.providers()) {

@@ -29,7 +29,12 @@ impl Drop for Keeper {
     }
 }
 
-pub fn start(shared: &Arc<Shared>, owner: &Owner, options: &Options, wake: &Stop) -> Result<Keeper, StoreError> {
+pub fn start(
+    shared: &Arc<Shared>,
+    owner: &Owner,
+    options: &Options,
+    wake: &Stop,
+) -> Result<Keeper, StoreError> {
     let (stop, stopped) = bounded::<()>(0);
     let (shared, owner, options, wake) = (Arc::clone(shared), owner.clone(), options.clone(), wake.clone());
     let thread = std::thread::Builder::new()
@@ -94,7 +99,9 @@ pub fn look_at_disk(shared: &Shared, floor: u64) {
     let low = free < floor;
     let was = shared.disk_low.swap(low, Ordering::SeqCst);
     if low && !was {
-        log::error!("only {free} bytes are free where the store is; below {floor} nothing is claimed: free some space");
+        log::error!(
+            "only {free} bytes are free where the store is; below {floor} nothing is claimed: free some space"
+        );
     } else if was && !low {
         log::info!("there is room on the disk again");
     }

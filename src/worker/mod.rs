@@ -61,6 +61,9 @@ pub enum Ended {
     Abandoned(usize),
 }
 
+/// How long a worker waits when it knows of nothing to wait for.
+const ROUND: Duration = Duration::from_secs(1);
+
 enum Event {
     /// Something may be due.
     Wake,
@@ -139,6 +142,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
     let ended = dispatcher.serve();
     drop(keeper);
+    let ended = ended.inspect_err(|_| dispatcher.join())?;
     match ended {
         Ended::Finished => {
             dispatcher.join();
@@ -148,7 +152,10 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
         Ended::Abandoned(n) => {
             // Its lock ends with the process, and so whoever comes next knows at once.
             std::mem::forget(lock);
-            log::warn!("worker {} ends with {n} calls in flight: their outcome is asked about at the next start", owner.name());
+            log::warn!(
+                "worker {} ends with {n} calls in flight: their outcome is asked about at the next start",
+                owner.name()
+            );
         }
     }
     Ok(ended)
@@ -167,7 +174,12 @@ struct Dispatcher {
 }
 
 impl Dispatcher {
-    fn start(shared: Arc<Shared>, owner: Owner, options: Options, stop: Stop) -> Result<Dispatcher, StoreError> {
+    fn start(
+        shared: Arc<Shared>,
+        owner: Owner,
+        options: Options,
+        stop: Stop,
+    ) -> Result<Dispatcher, StoreError> {
         let (work, claims) = bounded::<Claim>(options.threads);
         let mut threads = Vec::with_capacity(options.threads);
         for n in 0..options.threads {
@@ -188,21 +200,25 @@ impl Dispatcher {
         Ok(Dispatcher { shared, owner, options, events, work: Some(work), threads, busy: 0, failures: 0 })
     }
 
-    fn serve(&mut self) -> Ended {
+    fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
-            let pause = match self.claim() {
-                Round::Claimed { more: true } => continue_at_once(self.busy, self.options.threads),
-                Round::Claimed { more: false } => Duration::from_secs(1),
-                Round::Idle { next } => {
-                    if self.busy == 0 && self.is_over() {
-                        return Ended::Finished;
+            let round = self.claim();
+            if self.busy == 0 && self.options.until != Until::Stopped {
+                match round {
+                    Round::Nothing { .. } if self.is_over() => return Ok(Ended::Finished),
+                    Round::NoRoom => {
+                        return Err(StoreError::Full("less is free than limits.free_disk".into()));
                     }
-                    next
+                    Round::Nothing { .. } | Round::Some { .. } | Round::Failed { .. } => {}
                 }
+            }
+            let pause = match round {
+                Round::Some { next } | Round::Nothing { next } => next,
+                Round::NoRoom => ROUND,
                 Round::Failed { pause } => pause,
             };
             match self.wait(pause) {
-                Some(Event::Stop) => return self.finish(),
+                Some(Event::Stop) => return Ok(self.finish()),
                 Some(Event::Wake | Event::Done) | None => {}
             }
         }
@@ -210,35 +226,42 @@ impl Dispatcher {
 
     /// Claims for the idle threads and hands the claims out.
     fn claim(&mut self) -> Round {
+        if self.shared.disk_low.load(Ordering::SeqCst) {
+            return Round::NoRoom;
+        }
         let idle = self.options.threads.saturating_sub(self.busy);
-        let held_back = self.shared.disk_low.load(Ordering::SeqCst) || self.shared.unrecorded.load(Ordering::SeqCst) > 0;
-        if idle == 0 || held_back {
-            return Round::Claimed { more: false };
+        if idle == 0 || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
+            return Round::Some { next: ROUND };
         }
         match self.shared.store.claim(&self.owner, idle, self.options.lease) {
             Ok(claimed) => {
                 self.failures = 0;
-                if claimed.claims.is_empty() && !claimed.more {
-                    let now = self.shared.store.clock().now();
-                    let until = claimed.next.map_or(Duration::from_secs(1), |next| next.since(now));
-                    return Round::Idle { next: until.clamp(Duration::from_millis(1), Duration::from_secs(1)) };
-                }
-                for claim in claimed.claims {
-                    self.busy += 1;
-                    // The channel holds as many claims as there are threads, so this never blocks.
-                    if let Some(work) = &self.work
-                        && work.send(claim).is_err()
-                    {
-                        self.busy -= 1;
-                    }
-                }
-                Round::Claimed { more: claimed.more }
+                let nothing = claimed.claims.is_empty() && !claimed.more;
+                let until = claimed.next.map_or(ROUND, |next| next.since(self.shared.store.clock().now()));
+                self.hand_out(claimed.claims);
+                // With a thread idle there may be more to claim at once.
+                let at_once = claimed.more && self.busy < self.options.threads;
+                let next =
+                    if at_once { Duration::ZERO } else { until.clamp(Duration::from_millis(1), ROUND) };
+                if nothing { Round::Nothing { next } } else { Round::Some { next } }
             }
             Err(e) => {
                 self.failures = self.failures.saturating_add(1);
-                let pause = crate::retry::backoff(self.failures, Duration::from_millis(100), Duration::from_secs(60), 1.0);
-                log::error!("nothing could be claimed from {}: {e}; next try in {pause:?}", self.shared.store.path().display());
+                let (base, cap) = (Duration::from_millis(100), Duration::from_secs(60));
+                let pause = crate::retry::backoff(self.failures, base, cap, 1.0);
+                let file = self.shared.store.path().display();
+                log::error!("nothing could be claimed from {file}: {e}; next try in {pause:?}");
                 Round::Failed { pause }
+            }
+        }
+    }
+
+    fn hand_out(&mut self, claims: Vec<Claim>) {
+        let Some(work) = &self.work else { return };
+        for claim in claims {
+            // The channel holds as many claims as there are threads, so this never blocks.
+            if work.send(claim).is_ok() {
+                self.busy += 1;
             }
         }
     }
@@ -296,15 +319,16 @@ impl Dispatcher {
     }
 }
 
+/// How one try to claim went.
 enum Round {
-    Claimed { more: bool },
-    Idle { next: Duration },
+    /// Something was claimed, or all threads are busy.
+    Some { next: Duration },
+    /// Nothing is due.
+    Nothing { next: Duration },
+    /// The disk is too full to record anything.
+    NoRoom,
+    /// The file could not be read or written.
     Failed { pause: Duration },
-}
-
-/// With a thread idle there is more to claim; else wait until one is.
-fn continue_at_once(busy: usize, threads: usize) -> Duration {
-    if busy < threads { Duration::from_millis(1) } else { Duration::from_secs(1) }
 }
 
 /// One attempt, from claim to record.
@@ -320,7 +344,8 @@ fn attempt(shared: &Shared, claim: Claim) {
             shared.unrecorded.fetch_add(1, Ordering::SeqCst);
         }
         tries = tries.saturating_add(1);
-        let pause = crate::retry::backoff(tries, Duration::from_millis(20), Duration::from_secs(5), fastrand::f64());
+        let pause =
+            crate::retry::backoff(tries, Duration::from_millis(20), Duration::from_secs(5), fastrand::f64());
         log::error!(
             "the outcome of {} could not be written ({}); it is kept and tried again in {pause:?}",
             unrecorded.claim.job().key,
@@ -341,7 +366,10 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
     let mark = || {
         crash::point("connected");
         if marked {
-            shared.store.mark_sending(claim).map_err(|e| format!("the send could not be put on record: {e}"))?;
+            shared
+                .store
+                .mark_sending(claim)
+                .map_err(|e| format!("the send could not be put on record: {e}"))?;
         }
         crash::point("before the first byte");
         Ok(())

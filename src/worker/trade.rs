@@ -22,7 +22,12 @@ impl Trade {
         let kinds = config.kinds.values().filter_map(|kind| {
             // A kind without a provider is a handler's in an embedding app; this process can't do it.
             let provider = kind.provider.clone()?;
-            Some(KindDesk { kind: kind.name.clone(), provider, terms: kind.terms.clone(), unique: kind.unique })
+            Some(KindDesk {
+                kind: kind.name.clone(),
+                provider,
+                terms: kind.terms.clone(),
+                unique: kind.unique,
+            })
         });
         let desks = config.providers.values().map(|p| ProviderDesk {
             name: p.name.clone(),
