@@ -310,8 +310,7 @@ impl Facts<'_> {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
         }
         let same_scope = self.intent.scope.as_ref().is_none_or(|sent| sent.send == self.scope.send);
-        let remembered =
-            window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
+        let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
         let repeatable = self.repeatable(g);
         if repeatable && same_scope && remembered && !self.spent() {
             return Ok(Some(Step::Send));
@@ -345,7 +344,8 @@ impl Facts<'_> {
             Class::Accepted => self.accepted(g, outcome),
             Class::NotSent => {
                 // Nothing reached the provider, so nothing there needs a long rest; the breaker spaces the tries.
-                let cap = self.terms.cap.min(self.terms.breaker.cool_down.max(self.terms.base).saturating_mul(2));
+                let cap =
+                    self.terms.cap.min(self.terms.breaker.cool_down.max(self.terms.base).saturating_mul(2));
                 self.not_its_fault(g, self.due(outcome, self.job.pauses.saturating_add(1), cap))
             }
             // The provider is held: the job itself may go as soon as the hold ends.
@@ -489,7 +489,8 @@ impl Facts<'_> {
     /// the same place, about something that was never accepted, is a proof.
     fn nothing_there(&self, mut g: Generation, outcome: &Outcome) -> Verdict {
         // A fetch has no terms of its own: what a duplicate's error named was accepted, so it proves nothing anyway.
-        let (lag, authoritative) = self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
+        let (lag, authoritative) =
+            self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
         let late_enough = |from: Option<Ms>| from.is_none_or(|from| outcome.started >= from.plus(lag));
         if late_enough(g.last_sent) && late_enough(g.not_found_at) {
             g.not_found = g.not_found.saturating_add(1);

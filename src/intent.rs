@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn content_is_told_apart_by_every_part_of_it() {
         let payload = Json::parse(r#"{"a":1}"#).unwrap();
-        let base = Content { kind: "k", payload: &payload, account: None, amount_minor: Some(5), currency: None };
+        let base =
+            Content { kind: "k", payload: &payload, account: None, amount_minor: Some(5), currency: None };
         let empty_account = Content { account: Some(""), ..base.clone() };
         let other_amount = Content { amount_minor: None, ..base.clone() };
         assert_ne!(base.hash(), empty_account.hash());

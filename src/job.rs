@@ -84,7 +84,9 @@ impl Key {
     pub fn new(text: impl Into<String>) -> Result<Key, String> {
         let text = text.into();
         if text.is_empty() {
-            return Err("the key is empty: draw it from the business event, for example payout:INV-1001".into());
+            return Err(
+                "the key is empty: draw it from the business event, for example payout:INV-1001".into()
+            );
         }
         if text.len() > 255 {
             return Err(format!("the key has {} bytes; 255 is the limit", text.len()));

@@ -138,7 +138,10 @@ fn build(raw: &str, depth: usize) -> Result<Json, String> {
     match raw.as_bytes().first() {
         Some(b'{') => {
             let Members(raws) = serde_json::from_str(raw).map_err(|e| plain(&e))?;
-            raws.into_iter().map(|(name, v)| Ok((name, build(v.get(), depth + 1)?))).collect::<Result<_, _>>().map(Json::Object)
+            raws.into_iter()
+                .map(|(name, v)| Ok((name, build(v.get(), depth + 1)?)))
+                .collect::<Result<_, _>>()
+                .map(Json::Object)
         }
         Some(b'[') => {
             let Items(raws) = serde_json::from_str(raw).map_err(|e| plain(&e))?;
@@ -176,7 +179,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 let mut seen = std::collections::HashSet::new();
                 while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
                     if !seen.insert(name.clone()) {
-                        return Err(serde::de::Error::custom(format!("the name {} comes twice in one object", quote(&name))));
+                        return Err(serde::de::Error::custom(format!(
+                            "the name {} comes twice in one object",
+                            quote(&name)
+                        )));
                     }
                     members.push((name, value));
                 }
@@ -222,7 +228,10 @@ mod tests {
     #[test]
     fn order_and_white_space_do_not_count_but_digits_do() {
         let canonical = |t: &str| Json::parse(t).unwrap().canonical();
-        assert_eq!(canonical(r#"{ "b": [1, {"y":2,"x":"\u0041"}], "a": null }"#), r#"{"a":null,"b":[1,{"x":"A","y":2}]}"#);
+        assert_eq!(
+            canonical(r#"{ "b": [1, {"y":2,"x":"\u0041"}], "a": null }"#),
+            r#"{"a":null,"b":[1,{"x":"A","y":2}]}"#
+        );
         assert_ne!(canonical(r#"{"a":1.0}"#), canonical(r#"{"a":1.00}"#));
     }
 

@@ -30,12 +30,19 @@ pub fn margin(window: Duration) -> Duration {
 /// The window runs from the *first* send. It counts as over as soon as the wall clock or the boot clock says so, or if
 /// the first send lies in the future: a clock that was set back must not reopen it. The boot clock may be of a later
 /// boot than the send's; it then only shows less than has really passed, so it can't be wrong in the unsafe direction.
-pub fn window_open(generation: &Generation, window: Option<Duration>, at: Ms, now: Ms, boot_now: i64) -> bool {
+pub fn window_open(
+    generation: &Generation,
+    window: Option<Duration>,
+    at: Ms,
+    now: Ms,
+    boot_now: i64,
+) -> bool {
     let (Some(window), Some(first)) = (window, generation.first_sent) else { return true };
     let safe = millis(window.saturating_sub(margin(window)));
     let later = at.0.saturating_sub(now.0).max(0);
     let by_wall = at.0.saturating_sub(first.0);
-    let by_boot = generation.first_sent_boot.map_or(0, |boot| boot_now.saturating_sub(boot).saturating_add(later));
+    let by_boot =
+        generation.first_sent_boot.map_or(0, |boot| boot_now.saturating_sub(boot).saturating_add(later));
     first <= now && by_wall < safe && by_boot < safe
 }
 
@@ -47,7 +54,8 @@ mod tests {
     fn a_pause_is_positive_and_within_the_cap_for_every_count_base_and_jitter() {
         let cap = Duration::from_secs(3600);
         for n in (0..=10_000).chain([u32::MAX]) {
-            for base in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(86_400), Duration::MAX] {
+            for base in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(86_400), Duration::MAX]
+            {
                 for jitter in [0.0, 0.3, 1.0, f64::NAN, -5.0, 7.0] {
                     let pause = backoff(n, base, cap, jitter);
                     assert!(pause > Duration::ZERO && pause <= cap, "{n} {base:?} {jitter}: {pause:?}");
@@ -67,7 +75,8 @@ mod tests {
     #[test]
     fn the_window_runs_from_the_first_send_by_either_clock_and_a_future_send_closes_it() {
         let day = Some(Duration::from_secs(86_400));
-        let generation = Generation { first_sent: Some(Ms(1000)), first_sent_boot: Some(50), ..Generation::default() };
+        let generation =
+            Generation { first_sent: Some(Ms(1000)), first_sent_boot: Some(50), ..Generation::default() };
         let open = |now: i64, boot: i64| window_open(&generation, day, Ms(now), Ms(now), boot);
         let edge = 86_400_000 - 300_000;
         assert!(open(1000, 50));

@@ -15,7 +15,7 @@ pub use body::BodyTemplate;
 pub use intake::Request;
 pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
 pub use secret::{Secret, SecretSource};
-pub use template::{Template, Values};
+pub use template::{Builtin, Template, Values, currency_digits};
 
 use crate::decide::{OnParked, Terms};
 use std::collections::BTreeMap;
@@ -166,6 +166,8 @@ pub struct Kind {
     pub reply: Option<Reply>,
     /// How to ask what became of a request.
     pub lookup: Option<Lookup>,
+    /// A reference belongs to one key only.
+    pub unique: bool,
     /// Statuses that are retried though they would be `rejected`.
     pub retry_on: Vec<u16>,
     /// Profile `external`: how long the app has to report.

@@ -1,11 +1,26 @@
 //! The only place that makes outgoing calls: one call in, one [`Outcome`] out. No SQL, no decisions.
+//!
+//! `request` renders what is sent, `http` makes one exchange and knows whether a byte left, `reply` and `read` say what
+//! an answer means, `redact` keeps secrets out of what is kept. Nothing here tries twice.
+
+mod auth;
+mod http;
+mod pause;
+mod read;
+mod redact;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Kind, Provider, Reply};
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Job, Step};
-use crate::outcome::Outcome;
-use std::sync::Arc;
+use crate::json::Json;
+use crate::outcome::{Class, Outcome, Phase};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One call to make.
 pub struct Call<'a> {
@@ -20,4 +35,185 @@ pub struct Call<'a> {
     /// Called once, after the connection stands and before the first byte of the request is handed to the network.
     /// An error ends the call as `not_sent`.
     pub before_first_byte: &'a dyn Fn() -> Result<(), String>,
+}
+
+/// All the providers of a config, and the way to them. Shared by the worker's threads.
+pub struct Providers {
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+    http: http::Http,
+    /// Each provider's fingerprint as last read. A secret that cannot be read for a moment is no change of account.
+    fingerprints: Mutex<BTreeMap<String, String>>,
+}
+
+impl Providers {
+    /// Makes no call and opens nothing; reads each credential once for its fingerprint.
+    pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Providers {
+        let providers =
+            Providers { config, clock, http: http::Http::default(), fingerprints: Mutex::default() };
+        for provider in providers.config.providers.values() {
+            providers.fingerprint(provider);
+        }
+        providers
+    }
+
+    /// The request of the intent's present generation, to be stored and then sent as it is. The error says why it
+    /// cannot be made.
+    pub fn freeze(&self, kind: &str, job: &Job, intent: &Intent) -> Result<Frozen, String> {
+        let (kind, provider) = self.find(kind)?;
+        request::freeze(kind, provider, job, intent)
+    }
+
+    /// Where the kind's requests go now. Rotating a credential changes it, and is meant to: some providers keep their
+    /// keys by credential. Empty for a kind without a provider.
+    pub fn scope(&self, kind: &str) -> Scope {
+        let Ok((kind, provider)) = self.find(kind) else {
+            return Scope::default();
+        };
+        let send = [provider.name.as_str(), &provider.base_url, &self.fingerprint(provider)].join(" ");
+        let lookup = kind.lookup.as_ref().map(|l| definition(l.path.text(), &l.reply)).unwrap_or_default();
+        Scope { send, lookup }
+    }
+
+    /// Makes one call. Blocks, at most for the provider's total timeout and the hook's own time.
+    pub fn call(&self, call: &Call<'_>) -> Outcome {
+        let started = self.clock.now();
+        // Before the first byte a send is `not_sent`; a question that could not be asked is just unanswered.
+        let unsent = |error: String, secrets: &[String]| {
+            let class = if call.step == Step::Send { Class::NotSent } else { Class::LookupFailed };
+            let error = Some(redact::words(&error, secrets));
+            Outcome { phase: Some(Phase::Claimed), error, ..Outcome::new(class, started) }
+        };
+        let (kind, provider) = match self.find(&call.job.kind) {
+            Ok(found) => found,
+            Err(why) => return unsent(why, &[]),
+        };
+        let credential = match auth::read(provider) {
+            Ok(credential) => credential,
+            Err(why) => return unsent(format!("providers.{}.auth: {why}", provider.name), &[]),
+        };
+        let wire = match wire(call, kind, provider, &credential) {
+            Ok(wire) => wire,
+            Err(why) => return unsent(why, &credential.secrets),
+        };
+        let exchange = self.http.exchange(&wire, call.before_first_byte);
+
+        let ask = reply::Ask {
+            profile: &provider.profile,
+            reply: match call.step {
+                Step::Send | Step::Fetch => kind.reply.as_ref(),
+                Step::LookUp => kind.lookup.as_ref().map(|l| &l.reply),
+            },
+            has_lookup: kind.lookup.is_some(),
+            retry_on: &kind.retry_on,
+            keys: [call.job.key.as_str(), &call.intent.wire_key],
+            amount_minor: call.intent.amount_minor,
+            currency: call.intent.currency.as_deref(),
+            named: call.intent.generation.named.as_deref(),
+            secrets: &credential.secrets,
+            started,
+            now: self.clock.now(),
+        };
+        match exchange {
+            Ok(answer) => match call.step {
+                Step::Send => reply::send(&answer, &ask),
+                Step::LookUp => reply::look_up(&answer, &ask),
+                Step::Fetch => reply::fetch(&answer, &ask),
+            },
+            Err(broken) => unanswered(call.step, broken, &ask),
+        }
+    }
+
+    fn find(&self, kind: &str) -> Result<(&Kind, &Provider), String> {
+        let found = self.config.kinds.get(kind).ok_or_else(|| format!("the config has no kind {kind}"))?;
+        let name = found.provider.as_deref().ok_or_else(|| format!("the kind {kind} has no provider"))?;
+        let provider =
+            self.config.providers.get(name).ok_or_else(|| format!("the config has no provider {name}"))?;
+        Ok((found, provider))
+    }
+
+    fn fingerprint(&self, provider: &Provider) -> String {
+        let mut known = self.fingerprints.lock().unwrap_or_else(PoisonError::into_inner);
+        match auth::read(provider) {
+            Ok(credential) => {
+                known.insert(provider.name.clone(), credential.fingerprint.clone());
+                credential.fingerprint
+            }
+            Err(_) => known.get(&provider.name).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The request as it goes to the network, the credential added.
+fn wire<'a>(
+    call: &Call<'a>,
+    kind: &Kind,
+    provider: &Provider,
+    credential: &auth::Credential,
+) -> Result<http::Wire<'a>, String> {
+    let frozen = call.frozen;
+    let (method, path, headers, body) = match call.step {
+        Step::Send => {
+            // An empty body of a POST is said to be empty; a GET or DELETE then has none.
+            let has_body =
+                !frozen.body.is_empty() || matches!(frozen.method.as_str(), "POST" | "PUT" | "PATCH");
+            let body = has_body.then_some(frozen.body.as_slice());
+            (frozen.method.as_str(), frozen.path.clone(), frozen.headers.clone(), body)
+        }
+        Step::LookUp => {
+            let path = request::lookup_path(kind, call.job, call.intent, frozen)?;
+            ("GET", path, request::question_headers(frozen, provider, &call.intent.wire_key), None)
+        }
+        Step::Fetch => {
+            let named =
+                call.intent.generation.named.as_deref().ok_or("no object was named that could be fetched")?;
+            let path = request::fetch_path(provider.profile.duplicate.as_ref(), frozen, named)?;
+            ("GET", path, request::question_headers(frozen, provider, &call.intent.wire_key), None)
+        }
+    };
+    let mut headers: Vec<(String, String, bool)> = headers.into_iter().map(|(n, v)| (n, v, false)).collect();
+    headers.extend(credential.header.iter().map(|(n, v)| (n.clone(), v.clone(), true)));
+    Ok(http::Wire {
+        method,
+        url: format!("{}{path}", provider.base_url),
+        headers,
+        body,
+        connect_timeout: provider.connect_timeout,
+        total_timeout: provider.total_timeout,
+    })
+}
+
+/// An exchange without a whole answer.
+fn unanswered(step: Step, broken: http::Broken, ask: &reply::Ask<'_>) -> Outcome {
+    let send = step == Step::Send;
+    let (status, headers) =
+        broken.head.map_or((None, Vec::new()), |(status, headers)| (Some(status), headers));
+    Outcome {
+        phase: Some(broken.phase),
+        http_status: status,
+        error: Some(redact::words(&broken.error, ask.secrets)),
+        retry_after: pause::retry_after(&headers, ask.profile.retry_after_ms.as_deref(), ask.now),
+        hold: !send && status == Some(401),
+        ..Outcome::new(if send { broken.class } else { Class::LookupFailed }, ask.started)
+    }
+}
+
+/// A look-up's definition as text that is the same for as long as it asks and reads the same.
+fn definition(path: &str, reply: &Reply) -> String {
+    let text = |t: &str| Json::String(t.to_string());
+    let maybe = |t: &Option<String>| t.as_deref().map_or(Json::Null, text);
+    let list = |l: &[String]| Json::Array(l.iter().map(|t| text(t)).collect());
+    let parts = [
+        ("path", text(path)),
+        ("reference", maybe(&reply.reference)),
+        ("amount", maybe(&reply.amount)),
+        ("amount_major", Json::Bool(reply.amount_major)),
+        ("currency", maybe(&reply.currency)),
+        ("key", maybe(&reply.key)),
+        ("status", maybe(&reply.status)),
+        ("settled", list(&reply.settled)),
+        ("pending", list(&reply.pending)),
+        ("rejected", list(&reply.rejected)),
+    ];
+    Json::Object(parts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()).to_text()
 }

@@ -88,7 +88,8 @@ impl Store {
     pub fn claim(&self, owner: &Owner, most: usize, lease: Duration) -> Result<Claimed, StoreError> {
         let (desk, clock, owner) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
         self.write(move |tx| {
-            let round = Round { tx, desk: desk.as_ref(), owner: &owner, now: Store::present(clock.as_ref()), lease };
+            let round =
+                Round { tx, desk: desk.as_ref(), owner: &owner, now: Store::present(clock.as_ref()), lease };
             round.claim(most)
         })
     }
@@ -168,9 +169,13 @@ impl Round<'_> {
                 claimed.more = true;
                 break;
             }
-            if let Some(claim) = self.take(head.id)? {
-                taken.push(head.id);
-                claimed.claims.push(claim);
+            match self.take(head.id)? {
+                Some(claim) => {
+                    taken.push(head.id);
+                    claimed.claims.push(claim);
+                }
+                // Parked or put off instead: what stands behind it may go.
+                None => claimed.more = true,
             }
         }
         for ((room, taken), provider) in rooms.into_iter().zip(self.desk.providers()) {
@@ -209,11 +214,22 @@ impl Round<'_> {
         Ok(busy)
     }
 
-    fn heads(&self, kind: &str, provider: usize, most: usize, heads: &mut Vec<Head>) -> Result<(), StoreError> {
+    fn heads(
+        &self,
+        kind: &str,
+        provider: usize,
+        most: usize,
+        heads: &mut Vec<Head>,
+    ) -> Result<(), StoreError> {
         let mut statement = self.tx.conn().prepare_cached(HEADS)?;
         let mut rows = statement.query((kind, most as i64))?;
         while let Some(row) = rows.next()? {
-            heads.push(Head { priority: row.get(0)?, run_after: row.get(1)?, id: JobId(row.get(2)?), provider });
+            heads.push(Head {
+                priority: row.get(0)?,
+                run_after: row.get(1)?,
+                id: JobId(row.get(2)?),
+                provider,
+            });
         }
         Ok(())
     }
@@ -296,7 +312,13 @@ impl Round<'_> {
     }
 
     /// Parks without an attempt. `intent`: what is certain, or `None` to leave it in doubt.
-    fn park(&self, job: &Job, reason: Reason, why: &str, intent: Option<IntentState>) -> Result<(), StoreError> {
+    fn park(
+        &self,
+        job: &Job,
+        reason: Reason,
+        why: &str,
+        intent: Option<IntentState>,
+    ) -> Result<(), StoreError> {
         park(self.tx, self.desk, job, reason, why, intent, self.owner.actor())
     }
 }
@@ -338,7 +360,9 @@ pub(super) fn park(
 /// What a reason found at the claim means, for a person.
 fn words(reason: Reason) -> &'static str {
     match reason {
-        Reason::AttemptsExhausted => "max_attempts is reached and nothing is in doubt: replay it when the cause is gone",
+        Reason::AttemptsExhausted => {
+            "max_attempts is reached and nothing is in doubt: replay it when the cause is gone"
+        }
         Reason::TooOld => "max_age has passed and nothing is in doubt: replay it if it is still wanted",
         Reason::UnknownOutcome => {
             "a request may have taken effect, and there is no way left to ask: look at the provider, then resolve it"
@@ -362,7 +386,8 @@ const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, 
     lease_phase = 'claimed', tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
   WHERE id = :id AND claimable = 1";
-const REQUESTED: &str = "UPDATE onceward_intents SET state = 'requested', requested_ms = coalesce(requested_ms, ?2)
+const REQUESTED: &str =
+    "UPDATE onceward_intents SET state = 'requested', requested_ms = coalesce(requested_ms, ?2)
   WHERE id = ?1";
 const FREEZE: &str = "UPDATE onceward_intents SET frozen_method = :method, frozen_path = :path,
     frozen_headers = :headers, frozen_body = :body, frozen_lookup = :lookup, scope_send = :send,

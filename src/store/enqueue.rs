@@ -56,12 +56,14 @@ impl Store {
     pub fn enqueue(&self, job: NewJob, actor: &str) -> Result<Enqueued, StoreError> {
         let namespace = Arc::clone(&self.namespace);
         let actor = actor.to_string();
-        let answer = self.write(move |tx| match enqueue(tx, &job, &namespace, &actor) {
-            // A refusal is counted and told in the history, so its transaction is kept.
-            Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
-            Err(other) => Err(other),
-            Ok(enqueued) => Ok(Ok(enqueued)),
-        })?;
+        let template = self.desk.key_template(&job.kind);
+        let answer =
+            self.write(move |tx| match enqueue(tx, &job, &namespace, template.as_deref(), &actor) {
+                // A refusal is counted and told in the history, so its transaction is kept.
+                Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
+                Err(other) => Err(other),
+                Ok(enqueued) => Ok(Ok(enqueued)),
+            })?;
         answer.map_err(StoreError::Refused)
     }
 }
@@ -71,7 +73,13 @@ const SUPPRESSOR: &str = "SELECT id FROM onceward_jobs
   WHERE kind = ?1 AND dedup = ?2 AND dedup IS NOT NULL AND dedup_until_ms > ?3 ORDER BY dedup_until_ms DESC LIMIT 1";
 
 /// Looks at the key first, then at the dedup window, then at the place in the group; stores last.
-pub fn enqueue(tx: &Tx<'_>, job: &NewJob, namespace: &str, actor: &str) -> Result<Enqueued, StoreError> {
+pub fn enqueue(
+    tx: &Tx<'_>,
+    job: &NewJob,
+    namespace: &str,
+    template: Option<&str>,
+    actor: &str,
+) -> Result<Enqueued, StoreError> {
     let conn = tx.conn();
     let known: Option<(i64, Vec<u8>, Vec<u8>)> = conn
         .prepare_cached(KNOWN)?
@@ -100,6 +108,13 @@ pub fn enqueue(tx: &Tx<'_>, job: &NewJob, namespace: &str, actor: &str) -> Resul
         None => None,
     };
     let id = insert_intent(tx, job, namespace)?;
+    if let Some(template) = template {
+        // The first one stays: `check` compares the config's with it.
+        conn.prepare_cached(
+            "INSERT OR IGNORE INTO onceward_meta (name, value) VALUES ('key_template:' || ?1, ?2)",
+        )?
+        .execute((&job.kind, template))?;
+    }
     insert_job(tx, id, job, sequence)?;
     let (stored, _) = rows::must_load(conn, id)?;
     let mut entry = Entry::new(id, Action::Enqueue, tx.now(), actor);

@@ -147,7 +147,8 @@ const APPEND: &str = "INSERT INTO onceward_history (job_id, action, attempt, fro
 
 /// Appends a row.
 pub fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
-    let previous: Option<Vec<u8>> = tx.conn().prepare_cached(HEAD)?.query_row([], |row| row.get(0)).optional()?;
+    let previous: Option<Vec<u8>> =
+        tx.conn().prepare_cached(HEAD)?.query_row([], |row| row.get(0)).optional()?;
     let content = entry.content_hash();
     let chain = link(&previous.unwrap_or_default(), &content);
     tx.conn().prepare_cached(APPEND)?.execute(named_params! {
@@ -161,7 +162,8 @@ pub fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
     Ok(())
 }
 
-const OF_JOB: &str = "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
+const OF_JOB: &str =
+    "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
     run_after_ms, started_ms, at_ms, actor
   FROM onceward_history WHERE job_id = ?1 ORDER BY seq";
 

@@ -156,7 +156,12 @@ fn refill(rate: f64, tokens: Option<(f64, Ms)>, now: Ms) -> f64 {
 }
 
 /// Writes down what a claim used of the room.
-pub fn use_room(tx: &Tx<'_>, provider: &ProviderDesk, room: Room, claimed: &[JobId]) -> Result<(), StoreError> {
+pub fn use_room(
+    tx: &Tx<'_>,
+    provider: &ProviderDesk,
+    room: Room,
+    claimed: &[JobId],
+) -> Result<(), StoreError> {
     let Some(first) = claimed.first() else { return Ok(()) };
     let mut row = room.row;
     if room.probe {

@@ -41,17 +41,11 @@ impl Owner {
     }
 }
 
-/// The OS lock that says "alive".
+/// The OS lock that says "alive". The kernel gives it back when the process ends, however it ends.
 #[derive(Debug)]
 pub struct OwnerLock {
     path: PathBuf,
     _file: File,
-}
-
-impl Drop for OwnerLock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 fn lock_path(store: &Path, nonce: &str) -> PathBuf {
@@ -86,9 +80,12 @@ impl Store {
     }
 
     /// Says goodbye; nothing of this owner's is running any more.
-    pub fn unregister(&self, owner: &Owner) -> Result<(), StoreError> {
+    pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
         let nonce = owner.nonce.to_string();
-        self.write(move |tx| gone(tx, &nonce))
+        self.write(move |tx| gone(tx, &nonce))?;
+        // Only now: a missing file must never stand for an owner that is still in the table as alive.
+        let _ = std::fs::remove_file(&lock.path);
+        Ok(())
     }
 
     /// Renews this owner's leases, and keeps the highest time seen.
@@ -146,7 +143,8 @@ impl Store {
     }
 
     fn take_over(&self, owner: &Owner, nonce: &str) -> Result<usize, StoreError> {
-        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, clock, namespace) =
+            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
         self.write(move |tx| {
             let now = Store::present(clock.as_ref());
@@ -168,7 +166,8 @@ impl Store {
     /// how much the due times of retries and look-ups were moved back.
     pub fn notice_set_back(&self) -> Result<Duration, StoreError> {
         self.write(|tx| {
-            let highest = schema::meta(tx.conn(), "highest_ms")?.and_then(|v| v.parse().ok()).map_or(tx.now(), Ms);
+            let highest =
+                schema::meta(tx.conn(), "highest_ms")?.and_then(|v| v.parse().ok()).map_or(tx.now(), Ms);
             let back = highest.since(tx.now());
             // Two processes on one machine may read the clock a moment apart.
             if back > Duration::from_secs(2) {
@@ -211,7 +210,8 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
         "UPDATE onceward_holds SET until_ms = until_ms - ?1 WHERE until_ms IS NOT NULL",
         [millis(back)],
     )?;
-    tx.conn().execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
+    tx.conn()
+        .execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
     tx.count("clock_set_backs", 1);
     log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
     Ok(())
@@ -219,7 +219,14 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
 
 impl Recorder<'_> {
     /// What a dead worker left running becomes an attempt of class `crashed`.
-    fn crashed(&self, id: JobId, step: &str, phase: &str, started: Ms, actor: &str) -> Result<(), StoreError> {
+    fn crashed(
+        &self,
+        id: JobId,
+        step: &str,
+        phase: &str,
+        started: Ms,
+        actor: &str,
+    ) -> Result<(), StoreError> {
         let (job, intent) = rows::must_load(self.tx.conn(), id)?;
         let mut outcome = Outcome::new(Class::Crashed, started);
         outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
@@ -260,7 +267,9 @@ fn fallback_kind(job: &crate::job::Job) -> super::KindDesk {
 
 /// Whether any worker left without a goodbye: then the file is checked before the first send.
 pub(super) fn unclean(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM onceward_owners WHERE gone_ms IS NULL)", [], |row| row.get(0))?)
+    Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM onceward_owners WHERE gone_ms IS NULL)", [], |row| {
+        row.get(0)
+    })?)
 }
 
 impl Store {

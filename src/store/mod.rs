@@ -51,7 +51,9 @@ pub enum StoreError {
         why: String,
     },
     /// The namespace is pinned in the file.
-    #[error("the file was made with namespace `{pinned}` and the config says `{given}`: another namespace would give every key another wire key; set [store] namespace back to `{pinned}`")]
+    #[error(
+        "the file was made with namespace `{pinned}` and the config says `{given}`: another namespace would give every key another wire key; set [store] namespace back to `{pinned}`"
+    )]
     Namespace {
         /// What the file says.
         pinned: String,
@@ -140,6 +142,9 @@ pub trait Desk: Send + Sync {
     /// Renders the request of a first send. The error becomes the reason of an `invalid` park.
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String>;
 
+    /// The kind's key template as the config has it, so that a change of it can be named.
+    fn key_template(&self, kind: &str) -> Option<String>;
+
     /// One kind.
     fn kind(&self, kind: &str) -> Option<&KindDesk> {
         self.kinds().iter().find(|k| k.kind == kind)
@@ -169,7 +174,12 @@ pub struct Store {
 
 impl Store {
     /// Opens the file, makes it if asked to, brings an older schema forward, and reads every setting back.
-    pub fn open(path: &Path, options: Options, clock: Arc<dyn Clock>, desk: Arc<dyn Desk>) -> Result<Store, StoreError> {
+    pub fn open(
+        path: &Path,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        desk: Arc<dyn Desk>,
+    ) -> Result<Store, StoreError> {
         if !path.exists() && !options.create {
             return Err(StoreError::NoFile(path.to_path_buf()));
         }
@@ -251,3 +261,6 @@ impl r2d2::ManageConnection for Readers {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,8 @@ impl Store {
         actor: &str,
         mut change: impl FnMut(&Work<'_>) -> Result<Answer, StoreError> + Send + 'static,
     ) -> Result<State, StoreError> {
-        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, clock, namespace) =
+            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let actor = actor.to_string();
         let answer = self.write(move |tx| {
             let (job, intent) = rows::load(tx.conn(), id)?
@@ -140,15 +141,18 @@ impl Work<'_> {
                 }
             }
             other => {
-                return refuse(format!("{} is {other}, not parked: only a parked job is replayed", self.job.key));
+                return refuse(format!(
+                    "{} is {other}, not parked: only a parked job is replayed",
+                    self.job.key
+                ));
             }
         }
         let kind = self.kind()?;
-        if let Some(amendment) = amendment
-            && let Err(refusal) = self.amend(amendment)?
-        {
-            return Ok(Err(refusal));
-        }
+        let amended = match amendment.map(|a| self.amend(a)).transpose()? {
+            Some(Err(refusal)) => return Ok(Err(refusal)),
+            Some(Ok(detail)) => Some(detail),
+            None => None,
+        };
         let mut g = self.intent.generation.clone();
         let in_doubt = self.intent.state == IntentState::Requested;
         let intent_state = if in_doubt {
@@ -169,25 +173,8 @@ impl Work<'_> {
         };
         self.renew(kind, &g, false, intent_state)?;
         let state = self.back_to_work(in_doubt)?;
-        let detail = amendment.map(|a| {
-            format!(
-                "amended: sha256 {} is now {}; the old payload was {}",
-                self.content_hash_text(),
-                hex(&a.content.content_hash),
-                self.job.payload.as_deref().unwrap_or("pruned")
-            )
-        });
-        self.entry(Action::Replay, state, detail)?;
+        self.entry(Action::Replay, state, amended)?;
         Ok(Ok(state))
-    }
-
-    fn content_hash_text(&self) -> String {
-        self.tx
-            .conn()
-            .query_row("SELECT lower(hex(substr(earlier_hashes, -32))) FROM onceward_intents WHERE id = ?1", [self.job.id.0], |r| {
-                r.get(0)
-            })
-            .unwrap_or_default()
     }
 
     /// Can the outcome be asked about, with attempts and age begun anew?
@@ -209,31 +196,42 @@ impl Work<'_> {
             |row| row.get(0),
         )?;
         Ok(if taken {
-            Err(Refusal::new(Code::SequenceTaken, format!("another job has taken place {sequence} of group `{group}`")))
+            Err(Refusal::new(
+                Code::SequenceTaken,
+                format!("another job has taken place {sequence} of group `{group}`"),
+            ))
         } else {
             Ok(())
         })
     }
 
-    /// New content, only when certainly nothing happened.
-    fn amend(&self, amendment: &Amendment) -> Result<Result<(), Refusal>, StoreError> {
+    /// New content, only when certainly nothing happened. Returns the words for the history: old and new stay there.
+    fn amend(&self, amendment: &Amendment) -> Result<Result<String, Refusal>, StoreError> {
         let new = &amendment.content;
         let no = |why: &str| Ok(Err(Refusal::new(Code::NotAllowed, why)));
-        if !matches!(self.intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled) {
+        if !matches!(self.intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled)
+        {
             return no("its content cannot be amended: a request may have taken effect. Resolve it first");
         }
         let money_changes = new.account != self.intent.account
             || new.amount_minor != self.intent.amount_minor
             || new.currency != self.intent.currency;
         if money_changes && !amendment.money {
-            return no("the amendment changes account, amount or currency: say --amend-money if that is meant");
+            return no(
+                "the amendment changes account, amount or currency: say --amend-money if that is meant",
+            );
         }
+        let (old, mut hashes): (Vec<u8>, Vec<u8>) = self.tx.conn().query_row(
+            "SELECT content_hash, earlier_hashes FROM onceward_intents WHERE id = ?1",
+            [self.job.id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        hashes.extend_from_slice(&old);
         self.tx.conn().execute(
-            "UPDATE onceward_intents SET earlier_hashes = earlier_hashes || content_hash, content_hash = :hash,
-               payload_hash = :payload, account = :account, amount_minor = :amount, currency = :currency
+            "UPDATE onceward_intents SET earlier_hashes = :earlier, content_hash = :hash, payload_hash = :payload, account = :account, amount_minor = :amount, currency = :currency
              WHERE id = :id AND state <> 'settled'",
             named_params! {
-                ":id": self.job.id.0, ":hash": new.content_hash.as_slice(), ":payload": new.payload_hash.as_slice(),
+                ":id": self.job.id.0, ":earlier": hashes, ":hash": new.content_hash.as_slice(), ":payload": new.payload_hash.as_slice(),
                 ":account": new.account, ":amount": new.amount_minor, ":currency": new.currency,
             },
         )?;
@@ -241,7 +239,12 @@ impl Work<'_> {
             .conn()
             .execute("UPDATE onceward_jobs SET payload = ?2 WHERE id = ?1", (self.job.id.0, &new.payload))?;
         rows::thaw(self.tx, self.job.id)?;
-        Ok(Ok(()))
+        Ok(Ok(format!(
+            "amended: sha256 {} is now {}; the old payload was {}",
+            hex(&old),
+            hex(&new.content_hash),
+            self.job.payload.as_deref().unwrap_or("pruned")
+        )))
     }
 
     fn renew(
@@ -275,9 +278,7 @@ impl Work<'_> {
             (false, true) => State::Unknown,
             (false, false) => State::Scheduled,
         };
-        self.tx
-            .conn()
-            .execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
+        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         self.move_to(state, self.tx.now())
     }
 
@@ -312,7 +313,10 @@ impl Work<'_> {
             return Ok(Ok(self.job.state));
         }
         if self.job.state == State::Running {
-            return refuse(format!("{} is being worked on at this moment: wait until its call has ended", self.job.key));
+            return refuse(format!(
+                "{} is being worked on at this moment: wait until its call has ended",
+                self.job.key
+            ));
         }
         if self.intent.state != IntentState::Requested {
             return refuse(format!(
@@ -361,7 +365,8 @@ impl Work<'_> {
             .optional()?;
         Ok(last.is_some_and(|(action, detail)| {
             let said = detail.as_deref().and_then(|d| d.strip_prefix(word));
-            action == Action::Resolve.as_str() && said.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+            action == Action::Resolve.as_str()
+                && said.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
         }))
     }
 
@@ -407,9 +412,10 @@ impl Work<'_> {
             .optional()?;
         let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
         Ok(match holder {
-            Some(key) if unique => {
-                Err(Refusal::new(Code::NotAllowed, format!("the reference {reference} already belongs to {key}")))
-            }
+            Some(key) if unique => Err(Refusal::new(
+                Code::NotAllowed,
+                format!("the reference {reference} already belongs to {key}"),
+            )),
             _ => Ok(()),
         })
     }
@@ -418,7 +424,10 @@ impl Work<'_> {
         let intent_state = match (self.job.state, self.intent.state) {
             (State::Cancelled, _) => return Ok(Ok(State::Cancelled)),
             (State::Running, _) => {
-                return refuse(format!("{} is being worked on at this moment and cannot be cancelled", self.job.key));
+                return refuse(format!(
+                    "{} is being worked on at this moment and cannot be cancelled",
+                    self.job.key
+                ));
             }
             (State::Settled, _) | (_, IntentState::Settled) => {
                 return refuse(format!("{} is settled, for ever", self.job.key));

@@ -37,14 +37,16 @@ pub fn take_place(tx: &Tx<'_>, group: &str, sequence: Option<i64>) -> Result<i64
         Some((_, passed, given)) => (passed, given),
     };
     let Some(sequence) = sequence else {
-        conn.prepare_cached("UPDATE onceward_groups SET given = ?2 WHERE name = ?1")?.execute((group, given + 1))?;
+        conn.prepare_cached("UPDATE onceward_groups SET given = ?2 WHERE name = ?1")?
+            .execute((group, given + 1))?;
         return Ok(given + 1);
     };
     if sequence <= passed {
         let why = format!("group `{group}` has passed sequence {sequence}: it is at {}", passed + 1);
         return Err(Refusal::new(Code::StaleSequence, why).into());
     }
-    let holder: Option<String> = conn.prepare_cached(HELD)?.query_row((group, sequence), |row| row.get(0)).optional()?;
+    let holder: Option<String> =
+        conn.prepare_cached(HELD)?.query_row((group, sequence), |row| row.get(0)).optional()?;
     if let Some(key) = holder {
         let why = format!("sequence {sequence} of group `{group}` is held by {key}");
         return Err(Refusal::new(Code::SequenceTaken, why).into());
@@ -68,8 +70,7 @@ const OUT: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
 const LOWEST: &str = "SELECT id, sequence, state, run_after_ms FROM onceward_jobs
   WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
   ORDER BY sequence LIMIT 1";
-const FREE: &str =
-    "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4 WHERE id = ?1 AND state = 'waiting'";
+const FREE: &str = "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4 WHERE id = ?1 AND state = 'waiting'";
 
 /// Is a job of the group on its way?
 pub fn somebody_is_out(tx: &Tx<'_>, group: &str) -> Result<bool, StoreError> {
@@ -123,7 +124,8 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
         passed += 1;
     }
     if passed != before {
-        conn.prepare_cached("UPDATE onceward_groups SET passed = ?2 WHERE name = ?1")?.execute((group, passed))?;
+        conn.prepare_cached("UPDATE onceward_groups SET passed = ?2 WHERE name = ?1")?
+            .execute((group, passed))?;
     }
     Ok(passed)
 }
@@ -137,7 +139,8 @@ pub fn blocked_by(conn: &Connection, job: &Job) -> Result<Option<String>, StoreE
     let (State::Waiting, Some(group), Some(sequence)) = (job.state, &job.group, job.sequence) else {
         return Ok(None);
     };
-    let key: Option<String> = conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| row.get(0)).optional()?;
+    let key: Option<String> =
+        conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| row.get(0)).optional()?;
     if key.is_some() {
         return Ok(key);
     }

@@ -173,6 +173,41 @@ impl Store {
         Ok(stats)
     }
 
+    /// Is anything left that this process could bring forward? Not counted: held or paused providers, kinds that the
+    /// config does not know, and what only somebody else's word can end.
+    pub fn something_to_do(&self) -> Result<bool, StoreError> {
+        let conn = self.reader()?;
+        let now = self.clock.now();
+        let mut statement = conn.prepare_cached(OPEN)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (kind, running, waits): (String, bool, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let Some(kind) = self.desk.kind(&kind) else { continue };
+            let cannot_ask = (waits || kind.terms.external) && kind.terms.lookup.is_none();
+            let health = holds::read(&conn, &kind.provider)?.health(now);
+            let kept_back = matches!(health, holds::Health::Held | holds::Health::Paused);
+            if running || !(cannot_ask || kept_back) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Kinds whose key template is no longer the one that jobs were made with: kind, then, now.
+    pub fn changed_key_templates(&self) -> Result<Vec<(String, String, String)>, StoreError> {
+        let conn = self.reader()?;
+        let mut changed = Vec::new();
+        for kind in self.desk.kinds() {
+            let then = super::schema::meta(&conn, &format!("key_template:{}", kind.kind))?;
+            if let (Some(then), Some(now)) = (then, self.desk.key_template(&kind.kind))
+                && then != now
+            {
+                changed.push((kind.kind.clone(), then, now));
+            }
+        }
+        Ok(changed)
+    }
+
     fn providers(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
         for provider in self.desk.providers() {
             let row = holds::read(conn, &provider.name)?;
@@ -187,8 +222,9 @@ impl Store {
                 },
             );
         }
-        let mut statement =
-            conn.prepare_cached("SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind")?;
+        let mut statement = conn.prepare_cached(
+            "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind",
+        )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let kind: String = row.get(0)?;
@@ -229,6 +265,9 @@ impl Store {
     }
 }
 
+const OPEN: &str = "SELECT DISTINCT j.kind, j.state = 'running', i.accepted = 1 AND i.named IS NULL
+  FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
+  WHERE j.state IN ('scheduled','ready','unknown','running')";
 const LIST: &str = "SELECT id FROM onceward_jobs
   WHERE id > :after
     AND (:state IS NULL OR :state = CASE WHEN state = 'scheduled' AND run_after_ms <= :now THEN 'ready' ELSE state END)
@@ -283,7 +322,12 @@ fn blocked_groups(conn: &Connection) -> Result<Vec<BlockedGroup>, StoreError> {
          ORDER BY h.updated_ms LIMIT 1000",
     )?;
     let rows = statement.query_map([], |row| {
-        Ok(BlockedGroup { group: row.get(0)?, head: row.get(1)?, since: Ms(row.get(2)?), waiting: row.get(3)? })
+        Ok(BlockedGroup {
+            group: row.get(0)?,
+            head: row.get(1)?,
+            since: Ms(row.get(2)?),
+            waiting: row.get(3)?,
+        })
     })?;
     let all: Vec<BlockedGroup> = rows.collect::<Result<_, _>>()?;
     Ok(all.into_iter().filter(|g| g.waiting > 0).collect())

@@ -42,12 +42,18 @@ pub struct Unrecorded {
 impl Store {
     /// Writes down how an attempt ended, and spends the claim.
     pub fn record(&self, claim: Claim, outcome: Outcome) -> Result<Recorded, Box<Unrecorded>> {
-        let (desk, clock, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, clock, namespace) =
+            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let shared = Arc::new((claim, outcome));
         let inside = Arc::clone(&shared);
         let result = self.write(move |tx| {
             let (claim, outcome) = &*inside;
-            let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now: Store::present(clock.as_ref()) };
+            let recorder = Recorder {
+                tx,
+                desk: desk.as_ref(),
+                namespace: &namespace,
+                now: Store::present(clock.as_ref()),
+            };
             recorder.record(claim, outcome)
         });
         result.map_err(|error| {
@@ -97,7 +103,16 @@ impl Recorder<'_> {
         if held {
             let action = if claim.step() == Step::Send { Action::Request } else { Action::Lookup };
             let kind = self.known(&job)?;
-            return self.apply(&job, &intent, kind, &claim.scope, claim.step(), outcome, action, claim.owner.actor());
+            return self.apply(
+                &job,
+                &intent,
+                kind,
+                &claim.scope,
+                claim.step(),
+                outcome,
+                action,
+                claim.owner.actor(),
+            );
         }
         // A commit whose end was not known may have been written after all.
         let written: bool = self
@@ -113,7 +128,8 @@ impl Recorder<'_> {
     }
 
     fn known(&self, job: &Job) -> Result<&KindDesk, StoreError> {
-        let missing = || StoreError::Sqlite(format!("kind `{}` of job {} is not in the config", job.kind, job.id));
+        let missing =
+            || StoreError::Sqlite(format!("kind `{}` of job {} is not in the config", job.kind, job.id));
         self.desk.kind(&job.kind).ok_or_else(missing)
     }
 
@@ -153,7 +169,13 @@ impl Recorder<'_> {
         Ok(Recorded::As { state, due: run_after })
     }
 
-    fn taken(&self, job: &Job, intent: &Intent, kind: &KindDesk, outcome: &Outcome) -> Result<bool, StoreError> {
+    fn taken(
+        &self,
+        job: &Job,
+        intent: &Intent,
+        kind: &KindDesk,
+        outcome: &Outcome,
+    ) -> Result<bool, StoreError> {
         match (&outcome.reference, outcome.class) {
             (Some(reference), Class::Ok) if kind.unique => Ok(self
                 .tx
@@ -181,7 +203,14 @@ impl Recorder<'_> {
             Next::Parked { reason, intent } => (State::Parked, job.run_after, Some(*reason), *intent),
         };
         if decision.next == Next::Settled {
-            settle(self.tx, job.id, intent, outcome.reference.as_deref(), outcome.result.as_deref(), kind.unique)?;
+            settle(
+                self.tx,
+                job.id,
+                intent,
+                outcome.reference.as_deref(),
+                outcome.result.as_deref(),
+                kind.unique,
+            )?;
         } else {
             self.write_intent_state(job.id, intent_state, decision, outcome)?;
         }
@@ -257,11 +286,19 @@ impl Recorder<'_> {
                 entry.error = Some(format!("a second, different reference: {}", second.unwrap_or("none")));
             }
         } else if good && !self.taken(job, intent, kind, outcome)? {
-            let newer_sent = intent.generation.number > claim.intent().generation.number && intent.generation.sends > 0;
+            let newer_sent =
+                intent.generation.number > claim.intent().generation.number && intent.generation.sends > 0;
             if newer_sent {
                 alarm(self.tx, job, outcome.reference.as_deref(), None);
             }
-            settle(self.tx, job.id, intent, outcome.reference.as_deref(), outcome.result.as_deref(), kind.unique)?;
+            settle(
+                self.tx,
+                job.id,
+                intent,
+                outcome.reference.as_deref(),
+                outcome.result.as_deref(),
+                kind.unique,
+            )?;
             move_to_settled(self.tx, job)?;
             entry.to = Some(State::Settled);
         }
@@ -359,10 +396,17 @@ fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
     let why = outcome.differs.as_deref().or(outcome.error.as_deref()).unwrap_or("");
     match (state, due) {
         (State::Settled, _) => {
-            log::info!("settled {} {} as {}", job.id, job.key, outcome.reference.as_deref().unwrap_or("(no reference)"));
+            log::info!(
+                "settled {} {} as {}",
+                job.id,
+                job.key,
+                outcome.reference.as_deref().unwrap_or("(no reference)")
+            );
         }
         (State::Parked, _) => log::warn!("parked {} {}: {} {why}", job.id, job.key, outcome.class),
-        (_, Some(due)) => log::info!("{} {} {}: {} {why}; next at {due}", state, job.id, job.key, outcome.class),
+        (_, Some(due)) => {
+            log::info!("{} {} {}: {} {why}; next at {due}", state, job.id, job.key, outcome.class)
+        }
         (_, None) => log::info!("{} {} {}: {} {why}", state, job.id, job.key, outcome.class),
     }
 }

@@ -49,7 +49,9 @@ fn word<T>(row: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> Result<
     let Some(text): Option<String> = row.get(column)? else { return Ok(None) };
     match parse(&text) {
         Some(value) => Ok(Some(value)),
-        None => Err(StoreError::Sqlite(format!("the file says {column} = `{text}`, which this program does not know"))),
+        None => Err(StoreError::Sqlite(format!(
+            "the file says {column} = `{text}`, which this program does not know"
+        ))),
     }
 }
 
@@ -71,7 +73,8 @@ fn job(row: &Row<'_>) -> Result<Job, StoreError> {
     let created = Ms(row.get("created_ms")?);
     Ok(Job {
         id: JobId(row.get("id")?),
-        key: Key::new(key).map_err(|why| StoreError::Sqlite(format!("the file holds a key that cannot be: {why}")))?,
+        key: Key::new(key)
+            .map_err(|why| StoreError::Sqlite(format!("the file holds a key that cannot be: {why}")))?,
         kind: row.get("kind")?,
         state: word(row, "jstate", State::parse)?.unwrap_or(pruned),
         payload: row.get("payload")?,
@@ -101,8 +104,9 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
             Some(Frozen {
                 method,
                 path: row.get("frozen_path")?,
-                headers: serde_json::from_str(&headers)
-                    .map_err(|e| StoreError::Sqlite(format!("the file's frozen_headers are not JSON: {e}")))?,
+                headers: serde_json::from_str(&headers).map_err(|e| {
+                    StoreError::Sqlite(format!("the file's frozen_headers are not JSON: {e}"))
+                })?,
                 body: row.get("frozen_body")?,
                 lookup_path: row.get("frozen_lookup")?,
             })
@@ -163,7 +167,8 @@ pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) 
 }
 
 /// A new generation renders anew, wherever it then goes.
-const THAW: &str = "UPDATE onceward_intents SET frozen_method = NULL, frozen_path = NULL, frozen_headers = NULL,
+const THAW: &str =
+    "UPDATE onceward_intents SET frozen_method = NULL, frozen_path = NULL, frozen_headers = NULL,
     frozen_body = NULL, frozen_lookup = NULL, scope_send = NULL, scope_lookup = NULL WHERE id = ?1";
 
 pub fn thaw(tx: &Tx<'_>, id: JobId) -> Result<(), StoreError> {

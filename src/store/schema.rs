@@ -30,7 +30,10 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
         .query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))
         .map_err(|e| unusable(path, open_trouble(&e)))?;
     if !mode.eq_ignore_ascii_case("wal") {
-        return Err(unusable(path, format!("its journal mode stays `{mode}`; write-ahead logging is needed")));
+        return Err(unusable(
+            path,
+            format!("its journal mode stays `{mode}`; write-ahead logging is needed"),
+        ));
     }
     conn.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA recursive_triggers=ON;")?;
     for (pragma, want) in [("synchronous", 2), ("foreign_keys", 1), ("recursive_triggers", 1)] {
@@ -70,7 +73,9 @@ pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> 
             }
         }
         Some(newer) => {
-            let why = format!("its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file");
+            let why = format!(
+                "its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file"
+            );
             return Err(unusable(path, why));
         }
     }
@@ -104,7 +109,9 @@ fn unusable(path: &Path, why: String) -> StoreError {
 
 fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
+        Some(rusqlite::ErrorCode::NotADatabase) => {
+            "it is not an SQLite file; name another one in [store] path".into()
+        }
         Some(rusqlite::ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
         _ => e.to_string(),
     }

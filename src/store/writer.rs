@@ -200,7 +200,11 @@ impl Desk {
     }
 
     /// Runs the batch inside the open transaction, takes what comes meanwhile, and commits.
-    fn fill(&mut self, batch: &mut Vec<Box<dyn Piece>>, pieces: &Receiver<Box<dyn Piece>>) -> Option<Trouble> {
+    fn fill(
+        &mut self,
+        batch: &mut Vec<Box<dyn Piece>>,
+        pieces: &Receiver<Box<dyn Piece>>,
+    ) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let begun = Instant::now();
         let mut counts = BTreeMap::new();
@@ -307,7 +311,9 @@ fn commit(conn: &Connection) -> Option<Trouble> {
     match committed {
         Ok(_) => None,
         Err(e) => {
-            log::error!("COMMIT failed: {e}; whether it is stored is not known until the file is opened anew");
+            log::error!(
+                "COMMIT failed: {e}; whether it is stored is not known until the file is opened anew"
+            );
             Some(Trouble::Doubtful(e.to_string()))
         }
     }

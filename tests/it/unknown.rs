@@ -42,7 +42,7 @@ fn a_request_is_frozen_at_its_first_send_whatever_the_template_says_later() {
     let key = h.payout(1);
     h.provider.script(vec![Fault::HoldAfter(LONG)]);
     h.kill_worker_when(|state| state.effects.len() == 1);
-    h.reconfigure(|scene| scene.body = r#", memo = "new template""#.into());
+    h.reconfigure(|scene| scene.body += r#", memo = "new template""#);
     h.work_until_idle();
     h.assert_settled_once(&key);
     let posts = h.posts();
@@ -58,7 +58,7 @@ fn a_new_generation_renders_the_new_template_under_a_new_wire_key() {
     h.provider.script(vec![Fault::DropBefore]);
     h.work_until_idle();
     let parked = h.assert_parked(&key, "unknown_outcome", "requested");
-    h.reconfigure(|scene| scene.body = r#", memo = "new template""#.into());
+    h.reconfigure(|scene| scene.body += r#", memo = "new template""#);
     h.run(&["resolve", &key, "--not-applied", "--note", "checked with the bank"]).ok();
     h.work_until_idle();
     let job = h.assert_settled_once(&key);
@@ -66,7 +66,8 @@ fn a_new_generation_renders_the_new_template_under_a_new_wire_key() {
     assert_ne!(job["intent"]["wire_key"], parked["intent"]["wire_key"]);
     let posts = h.posts();
     assert_eq!(posts.len(), 2);
-    assert_ne!(posts[0].key, posts[1].key);
+    assert!(carries(&posts[0], &parked["intent"]["wire_key"]));
+    assert!(carries(&posts[1], &job["intent"]["wire_key"]));
     assert!(!String::from_utf8_lossy(&posts[0].request.body).contains("new template"));
     assert!(String::from_utf8_lossy(&posts[1].request.body).contains("new template"));
     h.assert_laws();
@@ -156,7 +157,8 @@ fn a_look_up_that_finds_nothing_twice_and_is_the_authority_starts_the_next_gener
         h.provider.state().requests.iter().map(|seen| seen.request.method.clone()).collect();
     assert_eq!(methods, ["POST", "GET", "GET", "POST"]);
     let posts = h.posts();
-    assert_ne!(posts[0].key, posts[1].key);
+    assert!(!carries(&posts[0], &job["intent"]["wire_key"]));
+    assert!(carries(&posts[1], &job["intent"]["wire_key"]));
     assert_eq!(classes(&job), ["interrupted", "not_found", "not_found", "ok"], "{job:#}");
     h.assert_laws();
 }

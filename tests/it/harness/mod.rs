@@ -330,6 +330,12 @@ pub fn key(n: u32) -> String {
     format!("payout:INV-{n}")
 }
 
+/// Does the request carry this wire key, in the header or in the body?
+pub fn carries(seen: &Seen, wire_key: &Value) -> bool {
+    let wire_key = wire_key.as_str().expect("a wire key");
+    seen.key.as_deref() == Some(wire_key) || String::from_utf8_lossy(&seen.request.body).contains(wire_key)
+}
+
 /// The classes of a job's tries, in order.
 pub fn classes(job: &Value) -> Vec<String> {
     tries(job).map(|row| row["class"].as_str().unwrap_or("-").to_string()).collect()

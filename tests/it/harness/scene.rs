@@ -53,7 +53,8 @@ impl Scene {
             base_url: String::new(),
             total: "20s",
             provider: format!("breaker = {{ failures = 1000, cool_down = \"100ms\" }}\n{provider}"),
-            body: String::new(),
+            // A provider without keys has no header for one; the body shows which generation it is.
+            body: if family == Family::E { r#", wire = "{$wire_key}""#.into() } else { String::new() },
             reply: REPLY.into(),
             lookup: None,
             retry: r#"{ max_attempts = 10, base = "20ms", cap = "100ms", max_age = "1h" }"#.into(),

@@ -1,0 +1,272 @@
+//! What must not be stored: the call's own secrets, passwords and tokens in a reply, card numbers.
+//!
+//! Everything a provider says passes through here before it reaches the file or a log line. It errs on the side of
+//! masking: what is masked wrongly costs a person a look at the provider's own page, what is not costs an incident.
+
+use crate::json::{Json, quote};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// The most of a reply that is kept.
+pub const RESULT_LIMIT: usize = 4096;
+
+/// What stands in for what was taken out.
+const MASK: &str = "…";
+
+/// The most of an error's text that is kept; a provider may have written part of it.
+const WORDS_LIMIT: usize = 1000;
+
+/// An error's text without the secrets and card numbers in it, and not longer than anybody reads.
+pub fn words(text: &str, secrets: &[String]) -> String {
+    shorten(&cards(&named(&own(text, secrets))), WORDS_LIMIT).to_string()
+}
+
+/// A reply's body as it is kept: valid JSON in any case (other text as a JSON string), masked, and shortened. `None`
+/// for an empty one.
+pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
+    let lossy = String::from_utf8_lossy(bytes);
+    let clean = own(lossy.trim(), secrets);
+    if clean.is_empty() {
+        return None;
+    }
+    let masked = match Json::parse(&clean) {
+        Ok(mut doc) => {
+            // The provider's own spacing is kept where nothing had to go.
+            let text = if mask(&mut doc) { doc.to_text() } else { clean };
+            if text.len() <= RESULT_LIMIT {
+                return Some(text);
+            }
+            text
+        }
+        Err(_) => cards(&named(&clean)),
+    };
+    Some(quote(shorten(&masked, RESULT_LIMIT)))
+}
+
+/// At most `limit` bytes, cut between two characters.
+pub fn shorten(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Takes the call's own secrets out, as they are and as JSON, a URL or Basic would write them. One of fewer than four
+/// characters is not looked for: it would take every such letter out of the text.
+fn own(text: &str, secrets: &[String]) -> String {
+    let mut out = text.to_string();
+    for secret in secrets.iter().filter(|s| s.len() >= 4) {
+        let json = quote(secret);
+        let url =
+            percent_encoding::utf8_percent_encode(secret, percent_encoding::NON_ALPHANUMERIC).to_string();
+        for form in [secret.as_str(), json.trim_matches('"'), &url, &STANDARD.encode(secret)] {
+            if out.contains(form) {
+                out = out.replace(form, MASK);
+            }
+        }
+    }
+    out
+}
+
+/// Whether a member of this name holds a secret.
+fn is_secret_name(name: &str) -> bool {
+    let name: String =
+        name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
+    ["password", "passwd", "secret", "authorization", "apikey", "privatekey"]
+        .iter()
+        .any(|part| name.contains(part))
+        || name.ends_with("token")
+        || matches!(
+            name.as_str(),
+            "cvc" | "cvv" | "cvc2" | "cvv2" | "securitycode" | "cardcode" | "pin" | "track1" | "track2"
+        )
+}
+
+/// Masks a document in place; says whether anything was.
+fn mask(doc: &mut Json) -> bool {
+    match doc {
+        Json::Object(members) => {
+            let mut masked = false;
+            for (name, value) in members {
+                // A null or a boolean gives nothing away, and often says something ("token": null).
+                let telling = !matches!(value, Json::Null | Json::Bool(_));
+                if telling && is_secret_name(name) {
+                    *value = Json::String(MASK.into());
+                    masked = true;
+                } else {
+                    masked |= mask(value);
+                }
+            }
+            masked
+        }
+        Json::Array(items) => items.iter_mut().fold(false, |masked, item| mask(item) | masked),
+        Json::String(s) | Json::Number(s) => {
+            let clean = cards(s);
+            let changed = clean != *s;
+            if changed {
+                *doc = Json::String(clean);
+            }
+            changed
+        }
+        Json::Null | Json::Bool(_) => false,
+    }
+}
+
+/// Masks `name: value`, `name=value` and `"name":"value"` in text that is not JSON (any more): a cut document, a form,
+/// a page. A credential's scheme (`Bearer`) goes along with it.
+fn named(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find([':', '=']) {
+        let (before, after) = rest.split_at(at + 1);
+        out.push_str(before);
+        rest = after;
+        let name = before[..at].trim_end().trim_end_matches('"');
+        let start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || "_-.".contains(c))).map_or(0, |i| {
+            // `i` starts the character before the name.
+            i + name[i..].chars().next().map_or(1, char::len_utf8)
+        });
+        if name.len() == start || !is_secret_name(&name[start..]) {
+            continue;
+        }
+        let value = after.trim_start();
+        let (open, ends): (&str, &[char]) =
+            if value.starts_with('"') { ("\"", &['"']) } else { ("", &['&', ',', ';', '\n', '}', '<']) };
+        let inner = &value[open.len()..];
+        let end = inner.find(ends).unwrap_or(inner.len());
+        out.push_str(&after[..after.len() - value.len()]);
+        out.push_str(open);
+        out.push_str(MASK);
+        rest = &inner[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Masks card numbers down to their last four digits: 13 to 19 digits, perhaps in groups, that pass the Luhn check and
+/// start as cards do (which leaves times in milliseconds alone).
+fn cards(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(text.len());
+    let mut copied = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        if !bytes[at].is_ascii_digit() {
+            at += 1;
+            continue;
+        }
+        let (digits, end) = run(bytes, at);
+        if is_card(&digits) {
+            out.push_str(&text[copied..at]);
+            out.push_str(MASK);
+            out.extend(digits[digits.len() - 4..].iter().map(|d| char::from(b'0' + d)));
+            copied = end;
+        }
+        at = end;
+    }
+    out.push_str(&text[copied..]);
+    out
+}
+
+/// The digits from `at` on, single spaces and hyphens between them left out, and where they end.
+fn run(bytes: &[u8], at: usize) -> (Vec<u8>, usize) {
+    let mut digits = Vec::new();
+    let mut end = at;
+    let mut i = at;
+    while i < bytes.len() {
+        if bytes[i].is_ascii_digit() {
+            digits.push(bytes[i] - b'0');
+            end = i + 1;
+        } else if !(matches!(bytes[i], b' ' | b'-') && i == end) {
+            break;
+        }
+        i += 1;
+    }
+    (digits, end)
+}
+
+fn is_card(digits: &[u8]) -> bool {
+    (13..=19).contains(&digits.len()) && (2..=6).contains(&digits[0]) && {
+        let sum: u32 = digits
+            .iter()
+            .rev()
+            .enumerate()
+            .map(|(i, d)| match u32::from(*d) * (1 + i as u32 % 2) {
+                double @ 10.. => double - 9,
+                single => single,
+            })
+            .sum();
+        sum.is_multiple_of(10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_secrets_go_in_every_form_they_may_come_back_in() {
+        let secrets = vec!["sk_live_a/b\"c".to_string(), "abc".to_string()];
+        let basic = STANDARD.encode("sk_live_a/b\"c");
+        let said = format!("bad key sk_live_a/b\"c, sk_live_a/b\\\"c, sk%5Flive%5Fa%2Fb%22c, {basic}; abc");
+        assert_eq!(words(&said, &secrets), "bad key …, …, …, …; abc");
+    }
+
+    #[test]
+    fn members_that_hold_secrets_are_masked_at_any_depth_and_the_rest_is_kept_as_it_was() {
+        let told = body(
+            br#"{"id": 12, "card":{"cvc":"123","n":"4242 4242 4242 4242"},"client_secret":"x","token":null}"#,
+            &[],
+        );
+        assert_eq!(
+            told.unwrap(),
+            r#"{"id":12,"card":{"cvc":"…","n":"…4242"},"client_secret":"…","token":null}"#
+        );
+        let plain = r#"{ "id" : 18446744073709551616.10 }"#;
+        assert_eq!(body(plain.as_bytes(), &[]).unwrap(), plain);
+    }
+
+    #[test]
+    fn text_that_is_not_json_is_masked_shortened_and_kept_as_a_json_string() {
+        let html = "<p>Authorization: Bearer abcdef\npassword=hunter2&x=1 \"access_token\": \"zz\", 4242424242424242</p>";
+        let kept = body(html.as_bytes(), &[]).unwrap();
+        assert_eq!(
+            Json::parse(&kept).unwrap().scalar().unwrap(),
+            "<p>Authorization: …\npassword=…&x=1 \"access_token\": \"…\", …4242</p>"
+        );
+        let long = "é".repeat(5000);
+        let kept = Json::parse(&body(long.as_bytes(), &[]).unwrap()).unwrap();
+        assert_eq!(kept.scalar().unwrap().len(), 4096);
+        let doc = format!(r#"{{"a":"{}","secret":"s3cr3t"}}"#, "x".repeat(4090));
+        assert!(!body(doc.as_bytes(), &[]).unwrap().contains("s3cr3t"));
+        assert_eq!(body(b" \n", &[]), None);
+        assert!(body(b"\xff\xfe", &[]).is_some());
+    }
+
+    #[test]
+    fn only_card_numbers_count_as_card_numbers() {
+        for (said, kept) in [
+            ("4242424242424242", "…4242"),
+            ("n=5555-5555-5555-4444.", "n=…4444."),
+            ("378282246310005", "…0005"),
+            ("4242424242424241", "4242424242424241"),
+            ("1764435600000", "1764435600000"),
+            ("424242424242424242424242", "424242424242424242424242"),
+            ("id 12, 34 – 56", "id 12, 34 – 56"),
+        ] {
+            assert_eq!(words(said, &[]), kept);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_reply_is_too_odd_to_keep_and_none_keeps_the_secret(before in "[\\PC:=\"{}0-9]{0,40}", after in "\\PC{0,40}") {
+            let secret = "s3cr3t-zz".to_string();
+            let said = format!("{before}{secret}{after}");
+            let kept = body(said.as_bytes(), std::slice::from_ref(&secret)).unwrap();
+            proptest::prop_assert!(Json::parse(&kept).is_ok(), "{}", kept);
+            proptest::prop_assert!(!kept.contains(&secret) && !words(&said, &[secret]).contains("s3cr3t-zz"));
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What a whole reply means: pure functions from status, headers and body to an [`Outcome`].
+//!
+//! Nothing is guessed in the direction of "it did not happen": a status alone says so only where the outcome table in
+//! ARCHITECTURE.md does, a look-up only by an answer that cannot be anything else, and what cannot be read is unknown.
+
+use super::http::Answer;
+use super::pause::retry_after;
+use super::read::{Verdict, Walk, read, reference_at, scalar_at, walk};
+use super::redact;
+use crate::clock::Ms;
+use crate::config::{Duplicate, Profile, Reply};
+use crate::json::Json;
+use crate::outcome::{Class, Outcome, Phase};
+use ureq::http::StatusCode;
+
+/// What a reply is judged by.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    /// The provider's promises.
+    pub profile: &'a Profile,
+    /// How to read the body: the kind's `reply`, or its `lookup` for a look-up.
+    pub reply: Option<&'a Reply>,
+    /// The kind has a look-up, so that a 202 can be followed up.
+    pub has_lookup: bool,
+    /// Statuses that the kind retries though they are refusals.
+    pub retry_on: &'a [u16],
+    /// The job's key and the wire key: a reply may show either.
+    pub keys: [&'a str; 2],
+    /// The intent's amount.
+    pub amount_minor: Option<i64>,
+    /// The intent's currency.
+    pub currency: Option<&'a str>,
+    /// The object that a duplicate's error named, where that is fetched.
+    pub named: Option<&'a str>,
+    /// The call's own secrets, to be kept out of what is stored.
+    pub secrets: &'a [String],
+    /// When the call began.
+    pub started: Ms,
+    /// Now: what a date in Retry-After is measured by when the reply has no Date.
+    pub now: Ms,
+}
+
+/// What the reply to a send means.
+pub fn send(answer: &Answer, ask: &Ask<'_>) -> Outcome {
+    let doc = document(answer);
+    let status = answer.status;
+    // The end of an unframed body is where the connection ended. A 5xx says all that it can say without its body.
+    if !answer.framed && status < 500 && is_cut(&answer.body) {
+        return failure(
+            answer,
+            ask,
+            Class::Interrupted,
+            "the reply's body ends in the middle of its JSON".into(),
+        );
+    }
+    // Before the rules: it always asks for a code, and a rule without one must not turn what was done into a refusal.
+    if let Some(duplicate) = ask.profile.duplicate.as_ref()
+        && let Ok(doc) = &doc
+        && status == duplicate.status
+        && scalar_at(doc, &duplicate.code).as_deref() == Some(duplicate.is.as_str())
+    {
+        return named(answer, ask, duplicate, doc);
+    }
+    if let Some(class) = rule(ask.profile, status, doc.as_ref().ok()) {
+        return match class {
+            Class::Ok => success(answer, ask, &doc),
+            Class::Accepted => accepted(answer, ask, doc.as_ref().ok()),
+            class => refusal(answer, ask, class, doc.as_ref().ok()),
+        };
+    }
+    if (200..300).contains(&status) {
+        return success(answer, ask, &doc);
+    }
+    refusal(answer, ask, general(status, ask.profile), doc.as_ref().ok())
+}
+
+/// What the reply to a look-up means. `not_found` frees a generation to be sent anew, so that only an answer that says
+/// so in as many words is one.
+pub fn look_up(answer: &Answer, ask: &Ask<'_>) -> Outcome {
+    let doc = document(answer);
+    let nothing = match (&doc, answer.status) {
+        (Ok(Json::Object(_) | Json::Array(_)), 404) => true,
+        (Ok(doc), 200) => ask.reply.is_some_and(|reply| finds_nothing(doc, reply)),
+        _ => false,
+    };
+    if nothing {
+        return base(answer, ask, Class::NotFound);
+    }
+    question(answer, ask, &doc)
+}
+
+/// What the reply to the fetch of a named object means. The object was named by the provider, so that its absence is
+/// no proof of anything: never `not_found`.
+pub fn fetch(answer: &Answer, ask: &Ask<'_>) -> Outcome {
+    let mut outcome = question(answer, ask, &document(answer));
+    if outcome.reference.is_none() && matches!(outcome.class, Class::Ok | Class::Accepted) {
+        outcome.reference = ask.named.map(str::to_string);
+    }
+    outcome
+}
+
+/// Reads the answer to a question, where everything that is no answer is `lookup_failed`.
+fn question(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>) -> Outcome {
+    let failed = |error| failure(answer, ask, Class::LookupFailed, error);
+    match (answer.status, doc) {
+        (200, Ok(doc)) => match ask.reply {
+            Some(reply) => verdict(answer, ask, read(reply, doc, ask), Class::LookupFailed),
+            None => base(answer, ask, Class::Ok),
+        },
+        (200, Err(why)) => failed(format!("the reply to the look-up {why}")),
+        (status, doc) => {
+            let mut outcome = failed(said(status, doc.as_ref().ok()));
+            outcome.hold = status == 401;
+            outcome
+        }
+    }
+}
+
+/// "Nothing there": a null or an empty array on the way to the reference, and no status that says otherwise.
+fn finds_nothing(doc: &Json, reply: &Reply) -> bool {
+    let at = |pointer: &Option<String>| pointer.as_deref().map(|p| walk(doc, p));
+    match (at(&reply.reference), at(&reply.status)) {
+        // An object without an id yet, but with a status, is there.
+        (Some(Walk::Nothing), status) => !matches!(status, Some(Walk::Found(_))),
+        (None, Some(Walk::Nothing)) => true,
+        _ => false,
+    }
+}
+
+/// A 2xx: what its body says, or that it need say nothing.
+fn success(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>) -> Outcome {
+    let taken = answer.status == 202;
+    let Some(reply) = ask.reply else {
+        return base(answer, ask, if taken && ask.has_lookup { Class::Accepted } else { Class::Ok });
+    };
+    match doc {
+        // A 202 says by itself that it was taken; without a status field to say more, that is all it says.
+        doc if taken && reply.status.is_none() => accepted(answer, ask, doc.as_ref().ok()),
+        Ok(doc) => match read(reply, doc, ask) {
+            Verdict::NoStatus(_) if taken => accepted(answer, ask, Some(doc)),
+            read => verdict(answer, ask, read, Class::BadResponse),
+        },
+        Err(_) if taken => accepted(answer, ask, None),
+        Err(why) => failure(answer, ask, Class::BadResponse, format!("the reply {why}")),
+    }
+}
+
+/// Taken, not final. The reference is kept if there is one; its absence is no fault yet.
+fn accepted(answer: &Answer, ask: &Ask<'_>, doc: Option<&Json>) -> Outcome {
+    let mut outcome = base(answer, ask, Class::Accepted);
+    outcome.reference =
+        doc.zip(ask.reply).and_then(|(doc, reply)| reference_at(doc, reply.reference.as_deref()?).ok());
+    outcome
+}
+
+/// What was read, as an outcome; `unreadable` is the class of a body that does not say what it should.
+fn verdict(answer: &Answer, ask: &Ask<'_>, read: Verdict, unreadable: Class) -> Outcome {
+    match read {
+        Verdict::Settled { reference, differs } => {
+            Outcome { reference, differs, ..base(answer, ask, Class::Ok) }
+        }
+        Verdict::Pending { reference } => Outcome { reference, ..base(answer, ask, Class::Accepted) },
+        Verdict::Rejected { value, reference } => Outcome {
+            decisive: true,
+            reference,
+            ..failure(answer, ask, Class::Rejected, format!("the provider says that it is `{value}`"))
+        },
+        Verdict::NoStatus(why) | Verdict::Bad(why) => failure(answer, ask, unreadable, why),
+    }
+}
+
+/// A duplicate's error that names the first object: not an error but a pointer to what was done.
+fn named(answer: &Answer, ask: &Ask<'_>, duplicate: &Duplicate, doc: &Json) -> Outcome {
+    match reference_at(doc, &duplicate.reference) {
+        Ok(reference) => {
+            Outcome { reference: Some(reference), fetch: true, ..base(answer, ask, Class::Accepted) }
+        }
+        // Something was done before, and it is not known what: unknown, not refused.
+        Err(why) => {
+            let error =
+                format!("the provider says that it has this request already, but does not name it: {why}");
+            failure(answer, ask, Class::BadResponse, error)
+        }
+    }
+}
+
+/// Any other status.
+fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> Outcome {
+    let mut error = said(answer.status, doc);
+    if class == Class::Redirected {
+        error = match header(answer, "location") {
+            Some(to) => {
+                format!("{error}: it points to {}, which is not followed; correct base_url", address(to))
+            }
+            None => format!("{error}, which is not followed; correct base_url"),
+        };
+    }
+    let mut outcome = failure(answer, ask, class, error);
+    if class == Class::Rejected {
+        let replayed = ask.profile.replay.as_ref().is_some_and(|marker| {
+            let of_name = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(&marker.header));
+            of_name.into_iter().any(|(_, value)| value.trim().eq_ignore_ascii_case(&marker.value))
+        });
+        outcome.decisive = replayed;
+        outcome.retry_on = ask.retry_on.contains(&answer.status);
+    }
+    if class == Class::NotSent {
+        // Cloudflare's edge took the request and could not hand it on; here it did leave.
+        outcome.phase = Some(Phase::Sent);
+    }
+    outcome
+}
+
+/// The first of the profile's (status, code) pairs that fits.
+fn rule(profile: &Profile, status: u16, doc: Option<&Json>) -> Option<Class> {
+    let fits = |code: &Option<(String, String)>| match code {
+        None => true,
+        Some((pointer, value)) => {
+            doc.and_then(|doc| scalar_at(doc, pointer)).is_some_and(|found| found == value.as_str())
+        }
+    };
+    profile.statuses.iter().find(|r| r.status == status && fits(&r.code)).map(|r| r.class)
+}
+
+/// What a status means where the profile says nothing of it.
+fn general(status: u16, profile: &Profile) -> Class {
+    match status {
+        100..=199 => Class::InProgress,
+        // Not modified, compared with what? Nobody asked.
+        304 => Class::BadResponse,
+        300..=399 => Class::Redirected,
+        401 => Class::Auth,
+        // Sent by proxies too, late, when all had arrived.
+        408 => Class::ServerError,
+        421 | 425 | 429 => Class::Throttled,
+        400..=499 => Class::Rejected,
+        501 => Class::Rejected,
+        521 | 523 | 525 | 526 if profile.cloudflare => Class::NotSent,
+        500..=599 => Class::ServerError,
+        _ => Class::BadResponse,
+    }
+}
+
+/// What every outcome of a whole reply carries.
+fn base(answer: &Answer, ask: &Ask<'_>, class: Class) -> Outcome {
+    Outcome {
+        phase: Some(Phase::Body),
+        http_status: Some(answer.status),
+        retry_after: retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now),
+        result: redact::body(&answer.body, ask.secrets),
+        ..Outcome::new(class, ask.started)
+    }
+}
+
+fn failure(answer: &Answer, ask: &Ask<'_>, class: Class, error: String) -> Outcome {
+    Outcome { error: Some(redact::words(&error, ask.secrets)), ..base(answer, ask, class) }
+}
+
+/// The status in words, with the provider's own message where one stands in a usual place.
+fn said(status: u16, doc: Option<&Json>) -> String {
+    const PLACES: [&str; 10] = [
+        "/error/message",
+        "/error/detail",
+        "/errors/0/message",
+        "/errors/0/detail",
+        "/message",
+        "/error_description",
+        "/detail",
+        "/error/code",
+        "/error",
+        "/title",
+    ];
+    let reason = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    let mut text = format!("the provider answered {status}");
+    if let Some(reason) = reason {
+        text = format!("{text} {reason}");
+    }
+    let message =
+        doc.and_then(|doc| PLACES.iter().find_map(|at| scalar_at(doc, at)).filter(|m| !m.trim().is_empty()));
+    match message {
+        Some(message) => format!("{text}: {}", redact::shorten(&message.replace(char::is_control, " "), 300)),
+        None => text,
+    }
+}
+
+/// An address as far as it may be shown: no user name, password, query or fragment.
+fn address(location: &str) -> String {
+    let plain = location.split(['?', '#']).next().unwrap_or_default();
+    let shown = match plain.split_once("//") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_once('/').map_or((rest, None), |(h, p)| (h, Some(p)));
+            let host = host.rsplit('@').next().unwrap_or_default();
+            format!("{scheme}//{host}{}", path.map(|p| format!("/{p}")).unwrap_or_default())
+        }
+        None => plain.to_string(),
+    };
+    redact::shorten(&shown, 300).to_string()
+}
+
+fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+}
+
+/// The body as a document; the error continues a sentence that begins with "the reply".
+fn document(answer: &Answer) -> Result<Json, String> {
+    let text = std::str::from_utf8(&answer.body).map_err(|_| "is not UTF-8 text".to_string())?;
+    if text.trim().is_empty() {
+        return Err("has an empty body".into());
+    }
+    if text.trim_start().starts_with('<') {
+        return Err(
+            "is HTML or XML, not JSON: something between here and the provider may have answered".into()
+        );
+    }
+    Json::parse(text).map_err(|e| format!("is not JSON: {e}"))
+}
+
+/// Whether the body is the beginning of a JSON document and not the whole of one.
+fn is_cut(body: &[u8]) -> bool {
+    body.trim_ascii_start().first().is_some_and(|b| matches!(b, b'{' | b'['))
+        && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err_and(|e| e.is_eof())
+}

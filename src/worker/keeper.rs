@@ -1,0 +1,108 @@
+//! The keeper: a thread that renews leases, takes over from dead workers, and watches clock and disk.
+
+use super::{Options, Shared, Stop};
+use crate::clock::millis;
+use crate::store::{Owner, StoreError};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it looks around.
+const ROUND: Duration = Duration::from_secs(1);
+/// A wall clock that lags the monotonic one by less than this was not set back, only read at another moment.
+const SET_BACK_MIN_MS: i64 = 2000;
+
+/// Ends the keeper when it is dropped.
+pub struct Keeper {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn start(
+    shared: &Arc<Shared>,
+    owner: &Owner,
+    options: &Options,
+    wake: &Stop,
+) -> Result<Keeper, StoreError> {
+    let (stop, stopped) = bounded::<()>(0);
+    let (shared, owner, options, wake) = (Arc::clone(shared), owner.clone(), options.clone(), wake.clone());
+    let thread = std::thread::Builder::new()
+        .name("onceward-keeper".into())
+        .spawn(move || {
+            let mut watch = Watch { wall: shared.store.clock().now().0, at: Instant::now() };
+            let mut renewed = Instant::now();
+            while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
+                look_at_disk(&shared, options.free_disk);
+                watch.look(&shared);
+                if renewed.elapsed() * 3 >= options.lease {
+                    renewed = Instant::now();
+                    complain("leases could not be renewed", shared.store.renew(&owner, options.lease));
+                }
+                match shared.store.recover(&owner) {
+                    Ok(0) => {}
+                    Ok(n) => {
+                        log::warn!("{n} jobs of dead workers were taken over");
+                        wake.wake();
+                    }
+                    Err(e) => complain("dead workers could not be looked for", Err(e)),
+                }
+            }
+        })
+        .map_err(|e| StoreError::Sqlite(format!("the keeper thread could not be started: {e}")))?;
+    Ok(Keeper { stop: Some(stop), thread: Some(thread) })
+}
+
+fn complain(what: &str, result: Result<(), StoreError>) {
+    if let Err(e) = result {
+        log::error!("{what}: {e}");
+    }
+}
+
+/// The wall clock as the monotonic one would have it.
+struct Watch {
+    wall: i64,
+    at: Instant,
+}
+
+impl Watch {
+    fn look(&mut self, shared: &Shared) {
+        let (wall, at) = (shared.store.clock().now().0, Instant::now());
+        let expected = self.wall.saturating_add(millis(at.duration_since(self.at)));
+        let back = expected.saturating_sub(wall);
+        (self.wall, self.at) = (wall, at);
+        if back > SET_BACK_MIN_MS {
+            let back = Duration::from_millis(back.unsigned_abs());
+            complain("a clock that was set back could not be recorded", shared.store.set_back(back));
+        }
+    }
+}
+
+/// Below the floor nothing is claimed: what is claimed must be recordable.
+pub fn look_at_disk(shared: &Shared, floor: u64) {
+    let folder = shared.store.path().parent().filter(|p| !p.as_os_str().is_empty());
+    let free = match fs4::available_space(folder.unwrap_or(std::path::Path::new("."))) {
+        Ok(free) => free,
+        // Not known is not low: the writes themselves will tell.
+        Err(_) => return,
+    };
+    let low = free < floor;
+    let was = shared.disk_low.swap(low, Ordering::SeqCst);
+    if low && !was {
+        log::error!(
+            "only {free} bytes are free where the store is; below {floor} nothing is claimed: free some space"
+        );
+    } else if was && !low {
+        log::info!("there is room on the disk again");
+    }
+}

@@ -1,0 +1,391 @@
+//! The worker: claims for idle threads, makes the calls, records how they ended. The only module that knows both the
+//! store and the providers.
+//!
+//! One dispatcher (the caller's thread) claims; a fixed pool of threads makes one call each; a keeper renews leases,
+//! finds dead owners and watches clock and disk. They talk over channels, and no transaction is open during a call.
+//! Invariants: what is claimed must be recordable, so nothing is claimed while a result waits to be written or the disk
+//! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
+//! or releasing it, or the process ends and the claim is recovered.
+
+mod keeper;
+mod trade;
+
+pub use trade::Trade;
+
+use crate::crash;
+use crate::decide::Family;
+use crate::outcome::{Class, Outcome, Phase};
+use crate::provider::Call;
+use crate::store::{Claim, Desk, Owner, Store, StoreError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// When a worker ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// Only when it is told to.
+    Stopped,
+    /// When nothing is ready, scheduled, running or unknown that this worker could bring forward.
+    Idle,
+    /// When what was due has had its turn.
+    Once,
+}
+
+/// How to work.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Calls at once.
+    pub threads: usize,
+    /// How long a claim is good for unless renewed.
+    pub lease: Duration,
+    /// How long a stop waits for calls in flight.
+    pub grace: Duration,
+    /// Below so many free bytes nothing is claimed.
+    pub free_disk: u64,
+    /// When to end.
+    pub until: Until,
+    /// `host:pid`
+    pub name: String,
+}
+
+/// Why a worker ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Everything in flight was finished and recorded.
+    Finished,
+    /// Calls were still in flight: the next worker finds them as `crashed` and asks what became of them.
+    Abandoned(usize),
+}
+
+/// How long a worker waits when it knows of nothing to wait for.
+const ROUND: Duration = Duration::from_secs(1);
+
+enum Event {
+    /// Something may be due.
+    Wake,
+    /// A thread is idle again.
+    Done,
+    /// Claim no more; the second time: end at once.
+    Stop,
+}
+
+/// Ends a worker from another thread or a signal handler's thread.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    events: Sender<Event>,
+    inbox: Receiver<Event>,
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Event::Wake => "Wake",
+            Event::Done => "Done",
+            Event::Stop => "Stop",
+        })
+    }
+}
+
+impl Stop {
+    /// A handle for one run of a worker.
+    pub fn new() -> Stop {
+        let (events, inbox) = unbounded();
+        Stop { events, inbox }
+    }
+
+    /// Claim no more, finish what is in flight. The second call ends the worker at once.
+    pub fn request(&self) {
+        let _ = self.events.send(Event::Stop);
+    }
+
+    /// Something may be due: an enqueue in this process.
+    pub fn wake(&self) {
+        let _ = self.events.send(Event::Wake);
+    }
+}
+
+impl Default for Stop {
+    fn default() -> Stop {
+        Stop::new()
+    }
+}
+
+/// What the threads of a worker share.
+struct Shared {
+    store: Arc<Store>,
+    trade: Arc<Trade>,
+    /// Results that could not be written yet.
+    unrecorded: AtomicUsize,
+    disk_low: AtomicBool,
+}
+
+/// Works until told to stop, or as `options.until` says.
+pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -> Result<Ended, StoreError> {
+    store.check_after_crash()?;
+    store.notice_set_back()?;
+    let (owner, lock) = store.register(&options.name)?;
+    let recovered = store.recover(&owner)?;
+    if recovered > 0 {
+        log::warn!("{recovered} jobs of dead workers were taken over");
+    }
+    let shared =
+        Arc::new(Shared { store, trade, unrecorded: AtomicUsize::new(0), disk_low: AtomicBool::new(false) });
+    let wake = stop.clone();
+    shared.store.on_foreign_commit(move || wake.wake());
+    keeper::look_at_disk(&shared, options.free_disk);
+    let keeper = keeper::start(&shared, &owner, &options, &stop)?;
+    let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
+    log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
+    let ended = dispatcher.serve();
+    drop(keeper);
+    let ended = ended.inspect_err(|_| dispatcher.join())?;
+    match ended {
+        Ended::Finished => {
+            dispatcher.join();
+            shared.store.unregister(&owner, lock)?;
+            log::info!("worker {} ends, nothing in flight", owner.name());
+        }
+        Ended::Abandoned(n) => {
+            // Its lock ends with the process, and so whoever comes next knows at once.
+            std::mem::forget(lock);
+            log::warn!(
+                "worker {} ends with {n} calls in flight: their outcome is asked about at the next start",
+                owner.name()
+            );
+        }
+    }
+    Ok(ended)
+}
+
+struct Dispatcher {
+    shared: Arc<Shared>,
+    owner: Owner,
+    options: Options,
+    events: Receiver<Event>,
+    work: Option<Sender<Claim>>,
+    threads: Vec<JoinHandle<()>>,
+    busy: usize,
+    /// Claims that failed in a row: their pauses and log lines are spaced.
+    failures: u32,
+}
+
+impl Dispatcher {
+    fn start(
+        shared: Arc<Shared>,
+        owner: Owner,
+        options: Options,
+        stop: Stop,
+    ) -> Result<Dispatcher, StoreError> {
+        let (work, claims) = bounded::<Claim>(options.threads);
+        let mut threads = Vec::with_capacity(options.threads);
+        for n in 0..options.threads {
+            let (shared, claims, events) = (Arc::clone(&shared), claims.clone(), stop.events.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("onceward-call-{n}"))
+                .stack_size(512 * 1024)
+                .spawn(move || {
+                    for claim in claims {
+                        attempt(&shared, claim);
+                        let _ = events.send(Event::Done);
+                    }
+                })
+                .map_err(|e| StoreError::Sqlite(format!("a worker thread could not be started: {e}")))?;
+            threads.push(thread);
+        }
+        let events = stop.inbox.clone();
+        Ok(Dispatcher { shared, owner, options, events, work: Some(work), threads, busy: 0, failures: 0 })
+    }
+
+    fn serve(&mut self) -> Result<Ended, StoreError> {
+        loop {
+            let round = self.claim();
+            if self.busy == 0 && self.options.until != Until::Stopped {
+                match round {
+                    Round::Nothing { .. } if self.is_over() => return Ok(Ended::Finished),
+                    Round::NoRoom => {
+                        return Err(StoreError::Full("less is free than limits.free_disk".into()));
+                    }
+                    Round::Nothing { .. } | Round::Some { .. } | Round::Failed { .. } => {}
+                }
+            }
+            let pause = match round {
+                Round::Some { next } | Round::Nothing { next } => next,
+                Round::NoRoom => ROUND,
+                Round::Failed { pause } => pause,
+            };
+            match self.wait(pause) {
+                Some(Event::Stop) => return Ok(self.finish()),
+                Some(Event::Wake | Event::Done) | None => {}
+            }
+        }
+    }
+
+    /// Claims for the idle threads and hands the claims out.
+    fn claim(&mut self) -> Round {
+        if self.shared.disk_low.load(Ordering::SeqCst) {
+            return Round::NoRoom;
+        }
+        let idle = self.options.threads.saturating_sub(self.busy);
+        if idle == 0 || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
+            return Round::Some { next: ROUND };
+        }
+        match self.shared.store.claim(&self.owner, idle, self.options.lease) {
+            Ok(claimed) => {
+                self.failures = 0;
+                let nothing = claimed.claims.is_empty() && !claimed.more;
+                let until = claimed.next.map_or(ROUND, |next| next.since(self.shared.store.clock().now()));
+                self.hand_out(claimed.claims);
+                // With a thread idle there may be more to claim at once.
+                let at_once = claimed.more && self.busy < self.options.threads;
+                let next =
+                    if at_once { Duration::ZERO } else { until.clamp(Duration::from_millis(1), ROUND) };
+                if nothing { Round::Nothing { next } } else { Round::Some { next } }
+            }
+            Err(e) => {
+                self.failures = self.failures.saturating_add(1);
+                let (base, cap) = (Duration::from_millis(100), Duration::from_secs(60));
+                let pause = crate::retry::backoff(self.failures, base, cap, 1.0);
+                let file = self.shared.store.path().display();
+                log::error!("nothing could be claimed from {file}: {e}; next try in {pause:?}");
+                Round::Failed { pause }
+            }
+        }
+    }
+
+    fn hand_out(&mut self, claims: Vec<Claim>) {
+        let Some(work) = &self.work else { return };
+        for claim in claims {
+            // The channel holds as many claims as there are threads, so this never blocks.
+            if work.send(claim).is_ok() {
+                self.busy += 1;
+            }
+        }
+    }
+
+    /// Waits for an event, and takes all that are queued with it.
+    fn wait(&mut self, pause: Duration) -> Option<Event> {
+        let mut last = None;
+        let first = self.events.recv_timeout(pause).ok();
+        for event in first.into_iter().chain(self.events.try_iter().collect::<Vec<_>>()) {
+            if matches!(event, Event::Done) {
+                self.busy = self.busy.saturating_sub(1);
+            }
+            if !matches!(last, Some(Event::Stop)) {
+                last = Some(event);
+            }
+        }
+        last
+    }
+
+    /// Claims no more and waits for what is in flight, within the grace.
+    fn finish(&mut self) -> Ended {
+        log::info!("stopping: {} calls in flight", self.busy);
+        let deadline = Instant::now() + self.options.grace;
+        while self.busy > 0 {
+            match self.events.recv_deadline(deadline) {
+                Ok(Event::Done) => self.busy = self.busy.saturating_sub(1),
+                Ok(Event::Stop) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Ended::Abandoned(self.busy);
+                }
+                Ok(Event::Wake) => {}
+            }
+        }
+        Ended::Finished
+    }
+
+    fn is_over(&self) -> bool {
+        match self.options.until {
+            Until::Stopped => false,
+            Until::Once => true,
+            Until::Idle => match self.shared.store.something_to_do() {
+                Ok(something) => !something,
+                Err(e) => {
+                    log::error!("whether there is anything left to do could not be read: {e}");
+                    false
+                }
+            },
+        }
+    }
+
+    fn join(&mut self) {
+        drop(self.work.take());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How one try to claim went.
+enum Round {
+    /// Something was claimed, or all threads are busy.
+    Some { next: Duration },
+    /// Nothing is due.
+    Nothing { next: Duration },
+    /// The disk is too full to record anything.
+    NoRoom,
+    /// The file could not be read or written.
+    Failed { pause: Duration },
+}
+
+/// One attempt, from claim to record.
+fn attempt(shared: &Shared, claim: Claim) {
+    crash::point("claimed");
+    let outcome = call(shared, &claim);
+    crash::point("answer in memory");
+    let (mut claim, mut outcome) = (claim, outcome);
+    let mut tries = 0u32;
+    while let Err(unrecorded) = shared.store.record(claim, outcome) {
+        // Nothing else is claimed meanwhile: what cannot be recorded must not be sent.
+        if tries == 0 {
+            shared.unrecorded.fetch_add(1, Ordering::SeqCst);
+        }
+        tries = tries.saturating_add(1);
+        let pause =
+            crate::retry::backoff(tries, Duration::from_millis(20), Duration::from_secs(5), fastrand::f64());
+        log::error!(
+            "the outcome of {} could not be written ({}); it is kept and tried again in {pause:?}",
+            unrecorded.claim.job().key,
+            unrecorded.error
+        );
+        std::thread::sleep(pause);
+        (claim, outcome) = (unrecorded.claim, unrecorded.outcome);
+    }
+    if tries > 0 {
+        shared.unrecorded.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn call(shared: &Shared, claim: &Claim) -> Outcome {
+    let kind = shared.trade.kind(&claim.job().kind);
+    // A provider that cannot be asked again: a crash before the mark is then certainly no effect.
+    let marked = kind.is_some_and(|k| k.terms.family == Family::E) && claim.step() == crate::job::Step::Send;
+    let mark = || {
+        crash::point("connected");
+        if marked {
+            shared
+                .store
+                .mark_sending(claim)
+                .map_err(|e| format!("the send could not be put on record: {e}"))?;
+        }
+        crash::point("before the first byte");
+        Ok(())
+    };
+    let call = Call {
+        step: claim.step(),
+        job: claim.job(),
+        intent: claim.intent(),
+        frozen: claim.frozen(),
+        before_first_byte: &mark,
+    };
+    // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
+    catch_unwind(AssertUnwindSafe(|| shared.trade.providers().call(&call))).unwrap_or_else(|_| {
+        let mut outcome = Outcome::new(Class::Interrupted, claim.started());
+        outcome.phase = Some(Phase::Sending);
+        outcome.error = Some("the call ended in a fault of this program's own; please report it".into());
+        outcome
+    })
+}
