@@ -36,7 +36,9 @@ impl SecretSource {
             SecretSource::Env(name) => match std::env::var(name) {
                 Ok(text) => text,
                 Err(std::env::VarError::NotPresent) => {
-                    return Err(format!("the environment variable {name} is not set: set it before starting onceward"));
+                    return Err(format!(
+                        "the environment variable {name} is not set: set it before starting onceward"
+                    ));
                 }
                 Err(std::env::VarError::NotUnicode(_)) => {
                     return Err(format!("the environment variable {name} is not valid UTF-8"));
