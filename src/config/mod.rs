@@ -1,7 +1,7 @@
 //! `onceward.toml`: read once, checked whole, every error with file, line and field.
 //!
 //! The types here are what the rest of the program works with: durations are `Duration`, templates are parsed,
-//! profiles are merged into their providers. Reading (`read.rs`) is the only maker of a [`Config`]. Secrets are held
+//! profiles are merged into their providers. Reading (`read/`) is the only maker of a [`Config`]. Secrets are held
 //! in [`Secret`], whose `Debug` shows nothing; they come from the environment or a file, never from the text.
 
 mod body;

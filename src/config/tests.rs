@@ -220,6 +220,12 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "providers.bank.auth.oauth2",
         "not supported yet",
     );
+    check(
+        "auth = { bearer = { env = \"ONCEWARD_TEST_UNSET_B\" } }",
+        "auth = { header = { name = 'idempotency-KEY', value = { env = 'A' } } }",
+        "providers.bank.auth.header.name",
+        "cannot travel",
+    );
     let e = error("base_url = \"https://api.bank.example/\"", "");
     assert_eq!((e.field.as_str(), e.line), ("providers.bank.base_url", Some(9)), "{e}");
 }
@@ -314,6 +320,43 @@ fn the_api_is_never_open_and_what_is_not_built_is_not_passed_over() {
     let text = EXAMPLE.replacen("[http]", "[http]\nlisten = '0.0.0.0:7117'\nbehind_proxy = true", 1);
     assert!(parse(&text).unwrap().http.unwrap().behind_proxy);
     check("[http]", "[schedules.nightly]\ncron = 'x'\n[http]", "schedules", "not supported yet");
+}
+
+#[test]
+fn a_key_in_the_body_needs_a_body_with_members() {
+    let with = |request: &str| {
+        let text = format!(
+            "[providers.p]\nprofile='generic'\nbase_url='https://x'\nidempotency={{body='/k'}}\n[kinds.k]\nprovider='p'\nrequest={request}"
+        );
+        parse(&text)
+    };
+    assert!(with("{ path = '/' }").is_ok());
+    assert!(with("{ path = '/', encoding = 'form', body = { a = 1 } }").is_ok());
+    for bad in
+        ["{ path = '/', encoding = 'none' }", "{ path = '/', body = [1] }", "{ path = '/', method = 'GET' }"]
+    {
+        assert!(with(bad).unwrap_err().message.contains("member of the body"), "{bad}");
+    }
+}
+
+#[test]
+fn one_header_cannot_carry_both_key_and_credential() {
+    let text = "[providers.p]\nprofile='generic'\nbase_url='https://x'\nidempotency={header='X-Id'}\nauth={header={name='x-id',value={env='A'}}}";
+    let e = parse(text).unwrap_err();
+    assert_eq!((e.line, e.field.as_str()), (Some(1), "providers.p"), "{e}");
+    assert!(e.message.contains("both the key and the credential"), "{e}");
+}
+
+#[test]
+fn absurd_nesting_is_an_error() {
+    for text in [
+        format!("a={}", "[".repeat(100_000)),
+        format!("a={}", "{a=".repeat(100_000)),
+        format!("{}a=1", "a.".repeat(100_000)),
+        format!("[{}a]", "a.".repeat(100_000)),
+    ] {
+        assert!(parse(&text).is_err());
+    }
 }
 
 #[test]

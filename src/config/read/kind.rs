@@ -200,11 +200,14 @@ fn request(value: &Value, provider: &Provider) -> Result<RequestTemplate, Config
         }
         Ok(body)
     })?;
-    if encoding == Encoding::None && matches!(provider.profile.key, KeyPlace::Body { .. }) {
-        return Err(t.error(format!(
-            "the provider {} takes the key in the body, and this request has none",
-            provider.name
-        )));
+    if matches!(provider.profile.key, KeyPlace::Body { .. }) {
+        let named = body.as_ref().is_none_or(BodyTemplate::may_be_object);
+        if encoding == Encoding::None || !named {
+            return Err(t.error(format!(
+                "the provider {} takes the key as a member of the body, and this request's body has no members",
+                provider.name
+            )));
+        }
     }
     Ok(RequestTemplate {
         method: method.to_string(),

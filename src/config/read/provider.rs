@@ -2,7 +2,7 @@
 
 use super::walk::Value;
 use super::{Reader, units};
-use crate::config::profile::{Duplicate, Profile};
+use crate::config::profile::{Duplicate, KeyPlace, Profile};
 use crate::config::{Auth, ConfigError, Provider};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -33,6 +33,11 @@ impl Reader<'_> {
             profile.duplicate = Some(Duplicate::read(&duplicate)?);
         }
         let auth = t.get("auth").map(|auth| self.auth(&auth)).transpose()?;
+        if let (KeyPlace::Header { name: key, .. }, Some(Auth::Header { name, .. })) = (&profile.key, &auth)
+            && key.eq_ignore_ascii_case(name)
+        {
+            return Err(t.error(format!("the header {key} cannot carry both the key and the credential")));
+        }
         // With profile external there may be nobody to call; a look-up asks for the address itself.
         let base_url = match t.get("base_url") {
             None if profile.external => String::new(),
