@@ -36,6 +36,15 @@ impl BodyTemplate {
         Node::read(value, "", 1).map(BodyTemplate)
     }
 
+    /// Whether it can become an object, which is what a form needs.
+    pub(super) fn may_be_object(&self) -> bool {
+        match &self.0 {
+            Node::Object(_) => true,
+            Node::Text(template) => template.only_place().is_some(),
+            Node::Fixed(_) | Node::Array(_) => false,
+        }
+    }
+
     /// Fills the body in. The error names the field that is missing, or that is no scalar inside other text.
     pub fn render(&self, values: &Values) -> Result<Json, String> {
         self.0.render(values, 1)

@@ -1,6 +1,17 @@
 //! From what an app asks for to a job that can be stored: every check that needs no file.
+//!
+//! Every door (command line, API, inbox, import, library) comes through [`Config::prepare`], so all refuse the same
+//! things in the same words. The order of the checks matters: the size before the parsing, and card numbers before
+//! anything that might repeat a value in its message. Path and body are rendered once for trial, because a field that
+//! is missing is the asker's to mend, and the asker is here now.
 
+use super::read::kind::currency_code;
+use super::template::{Template, Values};
+use super::{Config, Encoding, Kind, cards};
 use crate::clock::Ms;
+use crate::intent::{self, Content};
+use crate::job::{Code, Key, NewJob, Refusal};
+use crate::json::Json;
 use std::time::Duration;
 
 /// What an app asks for, as it came through a door.
@@ -30,4 +41,254 @@ pub struct Request {
     pub currency: Option<String>,
     /// Suppress jobs of this kind with the same id for so long.
     pub dedup: Option<(String, Duration)>,
+}
+
+/// A kind's call, filled in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rendered {
+    /// Path and query of the request; `None` for a handler or an external provider.
+    pub path: Option<String>,
+    /// The body before it is encoded; `None` if the request has none.
+    pub body: Option<Json>,
+    /// Path and query of the look-up.
+    pub lookup_path: Option<String>,
+}
+
+impl Kind {
+    /// Fills in the path, the body and the look-up's path. The error names the part and the field.
+    pub fn render(&self, values: &Values) -> Result<Rendered, String> {
+        let part = |name: &'static str| move |e: String| format!("{name}: {e}");
+        let request = self.request.as_ref();
+        let path = request.map(|r| r.path.render_path(values)).transpose().map_err(part("request.path"))?;
+        let body = match request {
+            Some(request) if request.encoding != Encoding::None => Some(match &request.body {
+                Some(body) => body.render(values).map_err(part("request.body"))?,
+                None => values.payload.clone(),
+            }),
+            Some(_) | None => None,
+        };
+        if request.is_some_and(|r| r.encoding == Encoding::Form) && !matches!(body, Some(Json::Object(_))) {
+            return Err("request.body: a form is made from an object, and this is none".into());
+        }
+        let lookup = self.lookup.as_ref();
+        let lookup_path =
+            lookup.map(|l| l.path.render_path(values)).transpose().map_err(part("lookup.path"))?;
+        Ok(Rendered { path, body, lookup_path })
+    }
+}
+
+impl Config {
+    /// Checks what an app asks for and draws key, group, account, amount and currency from it.
+    pub fn prepare(&self, request: Request, now: Ms) -> Result<NewJob, Refusal> {
+        let kind = self.kind(&request.kind)?;
+        let payload = self.payload(&request.payload)?;
+        self.refuse_cards(&request, &payload)?;
+        let invalid = |part: &str, why: String| invalid(format!("kind {}: {part}: {why}", kind.name));
+
+        let mut values = Values {
+            payload: &payload,
+            key: None,
+            wire_key: None,
+            account: None,
+            amount_minor: None,
+            currency: None,
+            reference: None,
+        };
+        let account = either(kind.account.as_ref(), request.account.as_deref(), &values, own)
+            .map_err(|e| invalid("account", e))?;
+        let amount_minor =
+            either(kind.amount_minor.as_ref(), request.amount_minor.as_deref(), &values, amount)
+                .map_err(|e| invalid("amount_minor", e))?;
+        let currency = either(kind.currency.as_ref(), request.currency.as_deref(), &values, currency_code)
+            .map_err(|e| invalid("currency", e))?;
+        (values.account, values.amount_minor) = (account.as_deref(), amount_minor);
+        values.currency = currency.as_deref();
+
+        let key = key(kind, request.key, &values).map_err(|e| invalid("key", e))?;
+        values.key = Some(key.as_str());
+        let wire_key = intent::wire_key(kind.terms.wire_style, &self.store.namespace, &key, 1);
+        values.wire_key = Some(&wire_key);
+        let group = group(kind, request.group, request.sequence, &values).map_err(|e| invalid("group", e))?;
+        kind.render(&values).map_err(|e| invalid("payload", e))?;
+
+        let content = Content {
+            kind: &kind.name,
+            payload: &payload,
+            account: account.as_deref(),
+            amount_minor,
+            currency: currency.as_deref(),
+        };
+        Ok(NewJob {
+            payload_hash: intent::payload_hash(&payload),
+            content_hash: content.hash(),
+            kind: kind.name.clone(),
+            payload: request.payload,
+            group,
+            sequence: request.sequence,
+            run_after: run_after(request.at, request.delay, now).map_err(|e| invalid("delay", e))?,
+            priority: request.priority,
+            dedup: request.dedup.map(dedup).transpose().map_err(|e| invalid("dedup", e))?,
+            provider: kind.provider.clone(),
+            wire_style: kind.terms.wire_style,
+            max_attempts: kind.terms.max_attempts,
+            external: kind.confirm_within,
+            key,
+            account,
+            amount_minor,
+            currency,
+        })
+    }
+
+    fn kind(&self, name: &str) -> Result<&Kind, Refusal> {
+        self.kinds.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.kinds.keys().map(String::as_str).collect();
+            invalid(if names.is_empty() {
+                format!("there is no kind {name:?}: {} has no [kinds.*] at all", self.file.display())
+            } else {
+                format!("there is no kind {name:?}; known are {}", names.join(", "))
+            })
+        })
+    }
+
+    fn payload(&self, text: &str) -> Result<Json, Refusal> {
+        if text.len() > self.limits.payload {
+            return Err(Refusal::new(
+                Code::TooLarge,
+                format!("the payload has {} bytes; limits.payload is {}", text.len(), self.limits.payload),
+            ));
+        }
+        match Json::parse(text) {
+            Ok(payload @ Json::Object(_)) => Ok(payload),
+            Ok(_) => Err(invalid("the payload is no JSON object: write {\"name\": value}".into())),
+            Err(e) => Err(invalid(format!("the payload is not valid JSON: {e}"))),
+        }
+    }
+
+    fn refuse_cards(&self, request: &Request, payload: &Json) -> Result<(), Refusal> {
+        if !self.limits.refuse_card_numbers {
+            return Ok(());
+        }
+        let texts = [
+            ("key", request.key.as_deref()),
+            ("account", request.account.as_deref()),
+            ("group", request.group.as_deref()),
+            ("dedup id", request.dedup.as_ref().map(|(id, _)| id.as_str())),
+        ];
+        let found = cards::find(payload).map(|found| format!("the payload's field {found}")).or_else(|| {
+            let (name, _) = texts.iter().find(|(_, text)| text.is_some_and(cards::number_in))?;
+            Some(format!("the {name} holds what looks like a card number"))
+        });
+        match found {
+            Some(found) => Err(Refusal::new(
+                Code::CardNumber,
+                format!(
+                    "{found}: send the provider's token for the card instead (limits.card_numbers = \"allow\" turns this check off)"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal::new(Code::Invalid, message)
+}
+
+/// A value from the kind's template or from the request; both must agree.
+fn either<T: PartialEq>(
+    template: Option<&Template>,
+    given: Option<&str>,
+    values: &Values,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    let drawn = template.map(|t| t.render_plain(values)).transpose()?.map(|text| read(&text)).transpose()?;
+    let given = given.map(read).transpose()?;
+    match (drawn, given) {
+        (Some(drawn), Some(given)) if drawn != given => {
+            Err("the request says something else than the kind's template gives: leave it out of the request"
+                .into())
+        }
+        (drawn, given) => Ok(drawn.or(given)),
+    }
+}
+
+/// An account: any text that is not empty and has no control characters.
+fn own(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
+        return Err("this has 1 to 255 bytes, without control characters".into());
+    }
+    Ok(text.to_string())
+}
+
+/// An amount in minor units: digits and nothing else, so that nobody's `12.5` becomes 12 or 1250 by guessing.
+pub(super) fn amount(text: &str) -> Result<i64, String> {
+    if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return Err(format!("{text} is negative: an amount says how much, the kind says which way"));
+    }
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("{text:?} is not a whole number of minor units: 12.50 EUR is written 1250"));
+    }
+    text.parse().map_err(|_| format!("{text} is too large: {} is the limit", i64::MAX))
+}
+
+fn key(kind: &Kind, given: Option<String>, values: &Values) -> Result<Key, String> {
+    let drawn = kind.key.as_ref().map(|template| template.render_key(values)).transpose()?;
+    match (drawn, given) {
+        (Some(drawn), Some(given)) if drawn != given => Err(format!(
+            "the request's key is {given:?}, and the kind's template gives {drawn:?}: leave one out"
+        )),
+        (Some(text), _) | (None, Some(text)) => Key::new(text),
+        (None, None) => {
+            Err("the kind has no key template, so every job must bring a key drawn from its business event"
+                .into())
+        }
+    }
+}
+
+fn group(
+    kind: &Kind,
+    given: Option<String>,
+    sequence: Option<i64>,
+    values: &Values,
+) -> Result<Option<String>, String> {
+    let drawn = kind.group.as_ref().map(|template| template.render_key(values)).transpose()?;
+    let group = match (drawn, given) {
+        (Some(drawn), Some(given)) if drawn != given => {
+            return Err(format!("the request's group is {given:?}, and the kind's template gives {drawn:?}"));
+        }
+        (drawn, given) => drawn.or(given),
+    };
+    match (&group, sequence) {
+        (Some(_), _) if kind.terms.external => {
+            return Err(
+                "a job of an external provider cannot be in a group: no worker brings it forward".into()
+            );
+        }
+        (None, Some(_)) => return Err("a sequence is a place in a group, and there is no group".into()),
+        (_, Some(n)) if n < 1 => return Err(format!("sequence {n}: a group begins at 1")),
+        _ => {}
+    }
+    match group {
+        Some(text) if text.is_empty() => Err("the group is empty: leave it out for no order".into()),
+        // A group is typed and shown where keys are, so the same text is good for it.
+        Some(text) => Key::new(text)
+            .map(|key| Some(key.as_str().to_string()))
+            .map_err(|e| e.replacen("the key", "the group", 1)),
+        None => Ok(None),
+    }
+}
+
+fn run_after(at: Option<Ms>, delay: Option<Duration>, now: Ms) -> Result<Option<Ms>, String> {
+    match (at, delay) {
+        (Some(_), Some(_)) => Err("a time and a delay are both given: leave one out".into()),
+        (at, delay) => Ok(at.or(delay.map(|span| now.plus(span)))),
+    }
+}
+
+fn dedup((id, window): (String, Duration)) -> Result<(String, Duration), String> {
+    let id = own(&id)?;
+    if window.is_zero() {
+        return Err("a window of no length suppresses nothing: give one such as 5m".into());
+    }
+    Ok((id, window))
 }

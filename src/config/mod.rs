@@ -1,10 +1,11 @@
 //! `onceward.toml`: read once, checked whole, every error with file, line and field.
 //!
 //! The types here are what the rest of the program works with: durations are `Duration`, templates are parsed,
-//! profiles are merged into their providers. Reading (`read.rs`) is the only maker of a [`Config`]. Secrets are held
+//! profiles are merged into their providers. Reading (`read/`) is the only maker of a [`Config`]. Secrets are held
 //! in [`Secret`], whose `Debug` shows nothing; they come from the environment or a file, never from the text.
 
 mod body;
+mod cards;
 mod intake;
 mod profile;
 mod read;
@@ -12,13 +13,15 @@ mod secret;
 mod template;
 
 pub use body::BodyTemplate;
-pub use intake::Request;
+pub use intake::{Rendered, Request};
 pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
+pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits};
 
 use crate::decide::{OnParked, Terms};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,8 +52,31 @@ pub struct Config {
     pub limits: Limits,
     /// `[providers.*]`
     pub providers: BTreeMap<String, Provider>,
+    /// `[http]`; `None`: no API, no console.
+    pub http: Option<Http>,
     /// `[kinds.*]`
     pub kinds: BTreeMap<String, Kind>,
+    /// Every secret that the config speaks of, with its place.
+    secrets: Vec<PlacedSecret>,
+}
+
+/// A secret and where the config speaks of it.
+#[derive(Debug)]
+struct PlacedSecret {
+    line: usize,
+    field: String,
+    source: SecretSource,
+}
+
+/// `[http]`
+#[derive(Debug)]
+pub struct Http {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// What a caller must show.
+    pub token: SecretSource,
+    /// A proxy with TLS stands in front.
+    pub behind_proxy: bool,
 }
 
 /// `[store]`
@@ -164,6 +190,8 @@ pub struct Kind {
     pub request: Option<RequestTemplate>,
     /// How a 2xx body is read.
     pub reply: Option<Reply>,
+    /// A reference of the provider belongs to one job of this kind.
+    pub unique: bool,
     /// How to ask what became of a request.
     pub lookup: Option<Lookup>,
     /// A reference belongs to one key only.
@@ -229,3 +257,6 @@ impl Kind {
         self.terms.on_parked
     }
 }
+
+#[cfg(test)]
+mod tests;

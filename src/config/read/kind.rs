@@ -1,0 +1,380 @@
+//! Reads `[kinds.*]`.
+
+use super::walk::{Value, instead, is_token, not_a_header};
+use crate::config::intake;
+use crate::config::profile::KeyPlace;
+use crate::config::template::{Builtin, Template, currency_digits};
+use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Lookup, Provider, Reply, RequestTemplate};
+use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+use crate::intent::WireStyle;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// `retry = { … }`, with its defaults.
+struct Retry {
+    max_attempts: u32,
+    base: Duration,
+    cap: Duration,
+    max_age: Duration,
+    retry_on: Vec<u16>,
+}
+
+pub(super) fn kind(
+    name: &str,
+    value: &Value,
+    providers: &BTreeMap<String, Provider>,
+) -> Result<Kind, ConfigError> {
+    super::check_name(name, value)?;
+    let t = value.table(&[
+        "provider",
+        "key",
+        "account",
+        "amount_minor",
+        "currency",
+        "group",
+        "on_parked",
+        "request",
+        "reply",
+        "lookup",
+        "retry",
+        "confirm_within",
+    ])?;
+    let provider = t.read("provider", |v| find(v, providers))?;
+    let external = provider.is_some_and(|p| p.profile.external);
+    if provider.is_none()
+        && let Some(part) = ["request", "reply", "lookup"].iter().find_map(|part| t.get(part))
+    {
+        return Err(part.error("only a provider can be asked: add provider = \"…\" to the kind"));
+    }
+    let request = match provider {
+        None => None,
+        Some(_) if external => match t.get("request") {
+            Some(value) => {
+                return Err(value.error("no worker sends jobs of an external provider: take this out"));
+            }
+            None => None,
+        },
+        Some(provider) => Some(request(&t.need("request", "method and path of the call")?, provider)?),
+    };
+    let (reply, unique) = match t.get("reply") {
+        Some(value) => reply(&value).map(|(reply, unique)| (Some(reply), unique))?,
+        None => (None, true),
+    };
+    let lookup = t.read("lookup", |v| lookup(v, provider))?;
+    let retry = retry(t.get("retry"))?;
+    let confirm_within = match t.get("confirm_within") {
+        Some(value) if external => Some(value.duration(TICK)?),
+        Some(value) => return Err(value.error("only kinds of an external provider wait for the app's word")),
+        None => external.then_some(retry.max_age),
+    };
+    let on_parked = t
+        .read("on_parked", |v| v.word(&[("block", OnParked::Block), ("skip", OnParked::Skip)]))?
+        .unwrap_or(OnParked::Block);
+    Ok(Kind {
+        name: name.to_string(),
+        provider: provider.map(|p| p.name.clone()),
+        key: t.read("key", |v| template(v, Builtin::IN_KEY))?,
+        account: t.read("account", |v| template(v, Builtin::NONE))?,
+        amount_minor: t.read("amount_minor", |v| fixed_checked(v, |text| intake::amount(text).map(drop)))?,
+        currency: t.read("currency", |v| fixed_checked(v, |text| currency_code(text).map(drop)))?,
+        group: t.read("group", |v| template(v, Builtin::IN_GROUP))?,
+        request,
+        reply,
+        unique,
+        terms: terms(provider, lookup.as_ref().map(|(_, terms)| *terms), &retry, on_parked),
+        lookup: lookup.map(|(lookup, _)| lookup),
+        retry_on: retry.retry_on,
+        confirm_within,
+    })
+}
+
+fn find<'p>(value: &Value, providers: &'p BTreeMap<String, Provider>) -> Result<&'p Provider, ConfigError> {
+    let name = value.text()?;
+    providers.get(name).ok_or_else(|| {
+        let names: Vec<&str> = providers.keys().map(String::as_str).collect();
+        value.error(format!("there is no [providers.{name}]{}", instead(name, &names)))
+    })
+}
+
+fn terms(
+    provider: Option<&Provider>,
+    lookup: Option<LookupTerms>,
+    retry: &Retry,
+    on_parked: OnParked,
+) -> Terms {
+    let profile = provider.map(|p| &p.profile);
+    Terms {
+        // A handler in the app acts again when it is asked again, unless it is registered as repeatable.
+        family: profile.map_or(Family::E, |p| p.family),
+        window: profile.and_then(|p| p.window),
+        lookup,
+        external: profile.is_some_and(|p| p.external),
+        wire_style: if profile.is_some_and(|p| p.raw_key) { WireStyle::Raw } else { WireStyle::Uuid },
+        max_attempts: retry.max_attempts,
+        base: retry.base,
+        cap: retry.cap,
+        max_age: retry.max_age,
+        on_parked,
+        breaker: BreakerTerms {
+            failures: provider.map_or(5, |p| p.breaker_failures),
+            cool_down: provider.map_or(Duration::from_secs(30), |p| p.cool_down),
+        },
+    }
+}
+
+fn template(value: &Value, allowed: &[Builtin]) -> Result<Template, ConfigError> {
+    Template::parse(value.text_not_empty()?, allowed).map_err(|e| value.error(e))
+}
+
+/// A template which, if it has no placeholder, must pass the check that its values will meet.
+fn fixed_checked(value: &Value, check: impl Fn(&str) -> Result<(), String>) -> Result<Template, ConfigError> {
+    let template = template(value, Builtin::NONE)?;
+    if let Some(text) = template.fixed() {
+        check(text).map_err(|e| value.error(e))?;
+    }
+    Ok(template)
+}
+
+/// The upper-case code of a currency that ISO 4217 knows.
+pub(in crate::config) fn currency_code(text: &str) -> Result<String, String> {
+    if text.len() != 3 || !text.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return Err(format!("{text:?} is not a currency: three letters of ISO 4217 are, such as EUR"));
+    }
+    let code = text.to_ascii_uppercase();
+    // Gold and special drawing rights have no minor unit, and are currencies all the same.
+    match currency_digits(&code) {
+        Err(e) if !e.contains("minor unit") => Err(e),
+        _ => Ok(code),
+    }
+}
+
+fn path(value: &Value, allowed: &[Builtin]) -> Result<Template, ConfigError> {
+    let path = template(value, allowed)?;
+    check_path(&path).map_err(|e| value.error(e))?;
+    Ok(path)
+}
+
+/// Checks what the author of a path template wrote between the placeholders.
+pub(in crate::config) fn check_path(path: &Template) -> Result<(), String> {
+    if !path.text().starts_with('/') {
+        return Err(format!("\"{}\" must begin with /: it is put behind the base_url", path.text()));
+    }
+    for literal in path.literals() {
+        let unfit = |c: char| !c.is_ascii_graphic() || "#\\\"<>^`{}|".contains(c);
+        if let Some(c) = literal.chars().find(|c| unfit(*c)) {
+            return Err(format!("{c:?} may not stand in a path: write it percent-encoded"));
+        }
+        let escapes = literal.split('%').skip(1);
+        let is_hex = |part: &str| part.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+        if !escapes.into_iter().all(is_hex) {
+            return Err("% in a path begins an escape of two hexadecimal digits, such as %20".into());
+        }
+    }
+    Ok(())
+}
+
+fn request(value: &Value, provider: &Provider) -> Result<RequestTemplate, ConfigError> {
+    let t = value.table(&["method", "path", "encoding", "body", "headers"])?;
+    let methods = ["POST", "PUT", "PATCH", "DELETE", "GET"].map(|method| (method, method));
+    let method = t.read("method", |v| v.word(&methods))?.unwrap_or("POST");
+    let encodings = [("json", Encoding::Json), ("form", Encoding::Form), ("none", Encoding::None)];
+    let encoding = match t.get("encoding") {
+        None if method == "GET" => Encoding::None,
+        None => Encoding::Json,
+        Some(value) => match value.word(&encodings)? {
+            Encoding::Json | Encoding::Form if method == "GET" => {
+                return Err(value.error("a GET has no body: take this out"));
+            }
+            encoding => encoding,
+        },
+    };
+    let body = t.read("body", |v| {
+        if encoding == Encoding::None {
+            return Err(v.error("a request whose encoding is \"none\" has no body"));
+        }
+        let body = BodyTemplate::read(v.raw()).map_err(|e| v.error_at(e.span.start, &e.at, e.message))?;
+        if encoding == Encoding::Form && !body.may_be_object() {
+            return Err(v.error("a form has named fields: write body = { name = … }"));
+        }
+        Ok(body)
+    })?;
+    if matches!(provider.profile.key, KeyPlace::Body { .. }) {
+        let named = body.as_ref().is_none_or(BodyTemplate::may_be_object);
+        if encoding == Encoding::None || !named {
+            return Err(t.error(format!(
+                "the provider {} takes the key as a member of the body, and this request's body has no members",
+                provider.name
+            )));
+        }
+    }
+    Ok(RequestTemplate {
+        method: method.to_string(),
+        path: path(&t.need("path", "where the call goes, such as /v1/payouts")?, Builtin::IN_REQUEST)?,
+        encoding,
+        body,
+        headers: t.read("headers", |v| headers(v, provider))?.unwrap_or_default(),
+    })
+}
+
+fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    for (name, value) in value.entries()? {
+        if !is_token(&name) {
+            return Err(value.error(not_a_header(&name)));
+        }
+        let is_key = matches!(&provider.profile.key, KeyPlace::Header { name: key, .. } if key.eq_ignore_ascii_case(&name));
+        let is_auth = matches!(&provider.auth, Some(crate::config::Auth::Header { name: auth, .. }) if auth.eq_ignore_ascii_case(&name));
+        if is_key || is_auth || reserved_header(&name) {
+            return Err(value.error("Onceward sets this header itself: take it out"));
+        }
+        if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+            return Err(value.error("this header comes twice"));
+        }
+        let text = value.text()?;
+        if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') || text.trim() != text {
+            return Err(value.error("a header's value is visible ASCII without blanks at its ends"));
+        }
+        headers.push((name, text.to_string()));
+    }
+    Ok(headers)
+}
+
+/// Headers that carry the credential, or that say how the message is framed.
+pub(super) fn reserved_header(name: &str) -> bool {
+    const RESERVED: &[&str] = &[
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "expect",
+        "te",
+        "trailer",
+        "upgrade",
+        "accept-encoding",
+        "idempotency-key",
+    ];
+    RESERVED.contains(&name.to_ascii_lowercase().as_str())
+}
+
+fn reply(value: &Value) -> Result<(Reply, bool), ConfigError> {
+    let t = value.table(&[
+        "reference",
+        "amount",
+        "amount_unit",
+        "currency",
+        "key",
+        "status",
+        "settled",
+        "pending",
+        "rejected",
+        "unique",
+    ])?;
+    Ok((reading(&t)?, t.read("unique", Value::flag)?.unwrap_or(true)))
+}
+
+fn lookup(value: &Value, provider: Option<&Provider>) -> Result<(Lookup, LookupTerms), ConfigError> {
+    let t = value.table(&[
+        "path",
+        "reference",
+        "amount",
+        "amount_unit",
+        "currency",
+        "key",
+        "status",
+        "settled",
+        "pending",
+        "rejected",
+        "lag",
+        "authoritative",
+    ])?;
+    let path_value = t.need("path", "where to ask, such as /v1/payouts?reference={$key}")?;
+    if let Some(provider) = provider.filter(|p| p.base_url.is_empty()) {
+        return Err(
+            value.error(format!("a look-up needs an address: add base_url to [providers.{}]", provider.name))
+        );
+    }
+    let terms = LookupTerms {
+        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(Duration::from_secs(120)),
+        authoritative: t.read("authoritative", Value::flag)?.unwrap_or(false),
+    };
+    Ok((Lookup { path: path(&path_value, Builtin::IN_REQUEST)?, reply: reading(&t)? }, terms))
+}
+
+/// The fields that say how an answer is read: the same in `reply` and in `lookup`.
+fn reading(t: &super::walk::Table) -> Result<Reply, ConfigError> {
+    let list = |name: &str| -> Result<Vec<String>, ConfigError> {
+        let Some(value) = t.get(name) else { return Ok(Vec::new()) };
+        if t.get("status").is_none() {
+            return Err(value.error("a list of values needs status = \"/…\": where the status stands"));
+        }
+        value.items()?.iter().map(Value::scalar).collect()
+    };
+    let (settled, pending, rejected) = (list("settled")?, list("pending")?, list("rejected")?);
+    for (name, values, others) in
+        [("pending", &pending, [&settled, &rejected]), ("rejected", &rejected, [&settled, &pending])]
+    {
+        if let Some(value) = values.iter().find(|v| others.iter().any(|other| other.contains(v)))
+            && let Some(place) = t.get(name)
+        {
+            return Err(place.error(format!("{value:?} stands in two lists: a status has one meaning")));
+        }
+    }
+    let amount_major = match t.get("amount_unit") {
+        Some(unit) if t.get("amount").is_none() => {
+            return Err(unit.error("this needs amount = \"/…\": where the amount stands"));
+        }
+        Some(unit) => unit.word(&[("major", true), ("minor", false)])?,
+        None => false,
+    };
+    let pointer = |name: &str| t.read(name, Value::pointer);
+    Ok(Reply {
+        reference: pointer("reference")?,
+        amount: pointer("amount")?,
+        amount_major,
+        currency: pointer("currency")?,
+        key: pointer("key")?,
+        status: pointer("status")?,
+        settled,
+        pending,
+        rejected,
+    })
+}
+
+fn retry(value: Option<Value>) -> Result<Retry, ConfigError> {
+    let mut retry = Retry {
+        max_attempts: 10,
+        base: Duration::from_secs(1),
+        cap: Duration::from_secs(3600),
+        max_age: Duration::from_secs(72 * 3600),
+        retry_on: Vec::new(),
+    };
+    let Some(value) = value else { return Ok(retry) };
+    let t = value.table(&["max_attempts", "base", "cap", "max_age", "retry_on"])?;
+    if let Some(n) = t.read("max_attempts", |v| v.whole(1, u32::MAX))? {
+        retry.max_attempts = n;
+    }
+    for (name, span) in [("base", &mut retry.base), ("cap", &mut retry.cap), ("max_age", &mut retry.max_age)]
+    {
+        if let Some(given) = t.read(name, |v| v.duration(TICK))? {
+            *span = given;
+        }
+    }
+    if retry.cap < retry.base {
+        let message = format!("cap {:?} is shorter than base {:?}", retry.cap, retry.base);
+        return Err(t
+            .get("cap")
+            .or_else(|| t.get("base"))
+            .map_or_else(|| t.error(&message), |v| v.error(&message)));
+    }
+    if let Some(statuses) = t.get("retry_on") {
+        for status in statuses.items()? {
+            retry.retry_on.push(status.whole(400, 499)? as u16);
+        }
+    }
+    Ok(retry)
+}

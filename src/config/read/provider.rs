@@ -1,0 +1,218 @@
+//! Reads `[providers.*]`.
+
+use super::walk::Value;
+use super::{Reader, units};
+use crate::config::profile::{Duplicate, KeyPlace, Profile};
+use crate::config::{Auth, ConfigError, Provider};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// The shortest time that can be waited.
+const TICK: Duration = Duration::from_millis(1);
+
+impl Reader<'_> {
+    pub(super) fn provider(&mut self, name: &str, value: &Value) -> Result<Provider, ConfigError> {
+        super::check_name(name, value)?;
+        let t = value.table(&[
+            "profile",
+            "base_url",
+            "auth",
+            "timeout",
+            "concurrency",
+            "rate",
+            "idempotency",
+            "duplicate",
+            "breaker",
+        ])?;
+        let mut profile =
+            Profile::named(&t.need("profile", "what the provider promises; \"none\" if nothing is known")?)?;
+        if let Some(idempotency) = t.get("idempotency") {
+            profile.override_idempotency(&idempotency)?;
+        }
+        if let Some(duplicate) = t.get("duplicate") {
+            profile.duplicate = Some(Duplicate::read(&duplicate)?);
+        }
+        let auth = t.get("auth").map(|auth| self.auth(&auth)).transpose()?;
+        if let (KeyPlace::Header { name: key, .. }, Some(Auth::Header { name, .. })) = (&profile.key, &auth)
+            && key.eq_ignore_ascii_case(name)
+        {
+            return Err(t.error(format!("the header {key} cannot carry both the key and the credential")));
+        }
+        // With profile external there may be nobody to call; a look-up asks for the address itself.
+        let base_url = match t.get("base_url") {
+            None if profile.external => String::new(),
+            found => {
+                let value = match found {
+                    Some(value) => value,
+                    None => t.need("base_url", "where the provider is, such as https://api.example.com")?,
+                };
+                base_url(value.text()?, auth.is_some()).map_err(|e| value.error(e))?
+            }
+        };
+        let timeout = t.read("timeout", |v| v.table(&["connect", "total"]))?;
+        let breaker = t.read("breaker", |v| v.table(&["failures", "cool_down"]))?;
+        let span = |table: &Option<super::walk::Table>, name: &str, default: u64| match table {
+            Some(table) => {
+                let read = table.read(name, |v| v.duration(TICK))?;
+                Ok(read.unwrap_or(Duration::from_secs(default)))
+            }
+            None => Ok(Duration::from_secs(default)),
+        };
+        Ok(Provider {
+            name: name.to_string(),
+            connect_timeout: span(&timeout, "connect", 5)?,
+            total_timeout: span(&timeout, "total", 30)?,
+            concurrency: t.read("concurrency", |v| v.whole(1, u32::MAX))?.unwrap_or(8),
+            rate: t.read("rate", |v| units::rate(v.text()?).map_err(|e| v.error(e)))?,
+            breaker_failures: match &breaker {
+                Some(table) => table.read("failures", |v| v.whole(1, u32::MAX))?.unwrap_or(5),
+                None => 5,
+            },
+            cool_down: span(&breaker, "cool_down", 30)?,
+            profile,
+            base_url,
+            auth,
+        })
+    }
+
+    fn auth(&mut self, value: &Value) -> Result<Auth, ConfigError> {
+        let t = value.table(&["bearer", "basic", "header", "oauth2"])?;
+        if let Some(oauth2) = t.get("oauth2") {
+            return Err(
+                oauth2.error("oauth2 is not supported yet by this version: use a bearer token for now")
+            );
+        }
+        match (t.get("bearer"), t.get("basic"), t.get("header")) {
+            (Some(bearer), None, None) => Ok(Auth::Bearer(self.secret(&bearer)?)),
+            (None, Some(basic), None) => {
+                let t = basic.table(&["user", "password"])?;
+                Ok(Auth::Basic {
+                    user: self.secret(&t.need("user", "the user name, as a secret")?)?,
+                    password: self.secret(&t.need("password", "the password, as a secret")?)?,
+                })
+            }
+            (None, None, Some(header)) => {
+                let t = header.table(&["name", "value"])?;
+                let name = t.need("name", "the header's name")?;
+                let text = name.header_name()?;
+                if super::kind::reserved_header(&text) && !text.eq_ignore_ascii_case("authorization") {
+                    return Err(name.error(format!("a credential cannot travel in {text}")));
+                }
+                Ok(Auth::Header {
+                    name: text,
+                    value: self.secret(&t.need("value", "the header's value, as a secret")?)?,
+                })
+            }
+            _ => Err(value.error("one way to say who calls is needed: bearer, basic or header")),
+        }
+    }
+}
+
+/// Checks a base URL and cuts the slash at its end off. The error never repeats the URL: it may hold a password.
+fn base_url(text: &str, with_auth: bool) -> Result<String, String> {
+    let (https, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return Err("this must begin with https:// (or http:// on loopback)".into()),
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return Err("a user or password may not stand in the URL: use auth = { basic = … }".into());
+    }
+    if path.contains(['?', '#']) {
+        return Err("a query or fragment may not stand here: write it in the kind's path".into());
+    }
+    if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:@".contains(&b))
+        || path.split('/').any(|segment| segment == "." || segment == "..")
+    {
+        return Err("the path has a character in it that no URL may have, or a dot segment".into());
+    }
+    let host = host(authority)?;
+    if !https && with_auth && !is_loopback(host) {
+        return Err("plain http would show the credential to the network: use https://".into());
+    }
+    Ok(text.trim_end_matches('/').to_string())
+}
+
+/// The host of `host[:port]`, checked.
+fn host(authority: &str) -> Result<&str, String> {
+    let wrong =
+        || "the host is not valid: write https://api.example.com or https://127.0.0.1:8443".to_string();
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+            host.parse::<Ipv6Addr>().map_err(|_| wrong())?;
+            (host, port)
+        }
+        None => {
+            let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+            let labels = host.trim_end_matches('.').split('.');
+            let fits = |l: &str| {
+                (1..=63).contains(&l.len())
+                    && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            };
+            if !labels.into_iter().all(fits) {
+                return Err(wrong());
+            }
+            (host, port)
+        }
+    };
+    match port.strip_prefix(':') {
+        None if port.is_empty() => Ok(host),
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => match digits.parse::<u16>() {
+            Ok(n) if n > 0 => Ok(host),
+            _ => Err(format!("{digits} is not a port")),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+        || host.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_urls_are_checked_part_by_part() {
+        for (text, expected) in [
+            ("https://api.bank.example", "https://api.bank.example"),
+            ("https://api.bank.example:8443/base/", "https://api.bank.example:8443/base"),
+            ("http://127.0.0.1:80", "http://127.0.0.1:80"),
+            ("http://[::1]:8080/", "http://[::1]:8080"),
+            ("http://localhost", "http://localhost"),
+        ] {
+            assert_eq!(base_url(text, true).as_deref(), Ok(expected), "{text}");
+        }
+        for bad in [
+            "",
+            "api.bank.example",
+            "ftp://x",
+            "https://",
+            "https:///x",
+            "https://u:p@x",
+            "https://x?y",
+            "https://x/#y",
+            "https://x/a b",
+            "https://x/../y",
+            "https://x:0",
+            "https://x:99999",
+            "https://x:",
+            "https://x:+1",
+            "https://bänk.example",
+            "https://[::1",
+            "https://[x]",
+            "https://[::1]x",
+            "http://bank.example",
+            "http://127.0.0.1.example",
+        ] {
+            assert!(base_url(bad, true).is_err(), "{bad}");
+        }
+        assert!(base_url("http://bank.example", false).is_ok());
+        assert!(!base_url("https://user:hunter2@x", true).unwrap_err().contains("hunter2"));
+    }
+}
