@@ -138,3 +138,14 @@ retry = {retry}
         )
     }
 }
+
+#[test]
+fn every_scene_is_a_valid_config() {
+    for family in [Family::A, Family::B, Family::C, Family::D, Family::E] {
+        for scene in [Scene::new(family), Scene::new(family).with_lookup(true)] {
+            let text = scene.set(|s| s.base_url = "http://127.0.0.1:1".into()).text();
+            let read = onceward::config::Config::parse(&text, std::path::Path::new("onceward.toml"));
+            assert!(read.is_ok(), "{family:?}: {}\n{text}", read.unwrap_err());
+        }
+    }
+}
