@@ -182,6 +182,7 @@ pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now)
 
 /// What does the attempt's outcome make of the job? `job.attempts` already holds this attempt; `reference_taken` says
 /// that the outcome's reference is another key's.
+#[allow(clippy::too_many_arguments)] // the facts it is a function of, each by its name
 pub fn decide(
     job: &Job,
     intent: &Intent,

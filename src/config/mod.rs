@@ -194,8 +194,6 @@ pub struct Kind {
     pub unique: bool,
     /// How to ask what became of a request.
     pub lookup: Option<Lookup>,
-    /// A reference belongs to one key only.
-    pub unique: bool,
     /// Statuses that are retried though they would be `rejected`.
     pub retry_on: Vec<u16>,
     /// Profile `external`: how long the app has to report.

@@ -121,14 +121,10 @@ pub struct Profile {
     pub replay: Option<ReplayMarker>,
     /// How a duplicate that names the first object shows.
     pub duplicate: Option<Duplicate>,
-    /// A header that says `true` or `false` to "may this be tried again".
-    pub should_retry: Option<String>,
     /// A header with a pause in milliseconds.
     pub retry_after_ms: Option<String>,
     /// The edge is Cloudflare: 521, 523, 525 and 526 never reached the origin.
     pub cloudflare: bool,
-    /// Connections may be kept and used again (then "no byte written" is no proof on a used one).
-    pub keep_alive: bool,
     /// Facts and their sources.
     pub facts: Vec<Fact>,
 }
@@ -176,10 +172,8 @@ impl Profile {
             "statuses",
             "replay",
             "duplicate",
-            "should_retry",
             "retry_after_ms",
             "cloudflare",
-            "keep_alive",
             "facts",
         ])?;
         let flag = |name: &str| t.read(name, Value::flag).map(Option::unwrap_or_default);
@@ -206,10 +200,8 @@ impl Profile {
             },
             replay: t.read("replay", ReplayMarker::read)?,
             duplicate: t.read("duplicate", Duplicate::read)?,
-            should_retry: t.read("should_retry", Value::header_name)?,
             retry_after_ms: t.read("retry_after_ms", Value::header_name)?,
             cloudflare: flag("cloudflare")?,
-            keep_alive: flag("keep_alive")?,
             facts: match t.get("facts") {
                 Some(facts) => facts.items()?.iter().map(Fact::read).collect::<Result<_, _>>()?,
                 None => Vec::new(),
@@ -384,6 +376,5 @@ mod tests {
         assert_eq!(class(400, "idempotency_error"), Some(Class::KeyMismatch));
         assert_eq!(class(409, "idempotency_key_in_use"), Some(Class::InProgress));
         assert_eq!(stripe.window, Some(Duration::from_secs(86_400)));
-        assert_eq!(stripe.should_retry.as_deref(), Some("Stripe-Should-Retry"));
     }
 }

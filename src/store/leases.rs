@@ -279,11 +279,9 @@ impl Store {
         if !unclean(&*self.reader()?)? {
             return Ok(());
         }
-        let verdict: String = self.reader()?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict != "ok" {
-            let why = format!("it is damaged ({verdict}): restore a backup, nothing was sent");
-            return Err(StoreError::Unusable { path, why });
-        }
-        Ok(())
+        self.check_file()?.map_err(|damage| {
+            let why = format!("it is damaged ({damage}): restore a backup, nothing was sent");
+            StoreError::Unusable { path, why }
+        })
     }
 }

@@ -137,6 +137,17 @@ impl Store {
         ids.into_iter().map(|id| story(&conn, JobId(id), now)).collect()
     }
 
+    /// Checks the file itself: `Err` says what is damaged.
+    pub fn check_file(&self) -> Result<Result<(), String>, StoreError> {
+        let verdict: String = self.reader()?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        Ok(if verdict == "ok" { Ok(()) } else { Err(verdict) })
+    }
+
+    /// Walks the history's chain: the number of rows, or the first that is not as it was written.
+    pub fn verify_history(&self) -> Result<Result<u64, String>, StoreError> {
+        history::verify(&*self.reader()?)
+    }
+
     /// The figures.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         let conn = self.reader()?;

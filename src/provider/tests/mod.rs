@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -105,19 +106,9 @@ impl Scene {
     }
 
     pub fn providers(self) -> (Providers, Job, Intent) {
-        let config = Config {
-            file: "onceward.toml".into(),
-            store: Store { path: "x.db".into(), namespace: String::new() },
-            worker: Worker {
-                threads: 1,
-                lease: Duration::from_secs(60),
-                poll: Duration::from_millis(25),
-                shutdown_grace: Duration::from_secs(1),
-            },
-            limits: Limits { payload: 1 << 18, free_disk: 0, refuse_card_numbers: true },
-            providers: BTreeMap::from([("bank".to_string(), self.provider)]),
-            kinds: BTreeMap::from([("payout".to_string(), self.kind)]),
-        };
+        let mut config = Config::parse("[store]\npath = \"x.db\"\n", Path::new("onceward.toml")).unwrap();
+        config.providers = BTreeMap::from([("bank".to_string(), self.provider)]);
+        config.kinds = BTreeMap::from([("payout".to_string(), self.kind)]);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         (Providers::new(Arc::new(config), clock), self.job, self.intent)
     }
@@ -156,10 +147,8 @@ pub fn profile() -> Profile {
         statuses: Vec::new(),
         replay: None,
         duplicate: None,
-        should_retry: None,
         retry_after_ms: None,
         cloudflare: false,
-        keep_alive: false,
         facts: Vec::new(),
     }
 }
@@ -202,6 +191,7 @@ fn kind() -> Kind {
         ..Reply::default()
     };
     Kind {
+        unique: true,
         name: "payout".into(),
         provider: Some("bank".into()),
         key: None,
