@@ -18,4 +18,6 @@ pub mod store;
 pub mod provider;
 pub mod worker;
 pub mod demo;
+pub mod view;
+pub mod cli;
 mod crash;

@@ -91,6 +91,13 @@ pub struct Stats {
     pub wal_bytes: u64,
 }
 
+impl Stats {
+    /// The figures of a store that does not exist yet.
+    pub fn empty() -> Stats {
+        Stats { jobs: State::ALL.iter().map(|state| (*state, 0)).collect(), ..Stats::default() }
+    }
+}
+
 /// A due `scheduled` job is `ready`, whether or not a worker has promoted it yet.
 pub fn seen_state(job: &Job, now: Ms) -> State {
     match job.state {

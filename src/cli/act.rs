@@ -1,0 +1,176 @@
+//! `replay`, `resolve`, `cancel`, `confirm`
+
+use super::{CliError, Context, actor, exit_code, find, look};
+use crate::config::Request;
+use crate::job::{Code, JobId, Refusal, State};
+use crate::store::{Amendment, Resolution, Selection, Store, StoreError};
+use clap::{ArgGroup, Args};
+use serde::Serialize;
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("which").required(true).args(["keys", "class", "all"]))]
+pub struct ReplayArgs {
+    /// Keys, or #IDs
+    #[arg(value_name = "KEY")]
+    keys: Vec<String>,
+    /// All whose park reason or last class is this
+    #[arg(long)]
+    class: Option<String>,
+    /// All that are parked
+    #[arg(long)]
+    all: bool,
+    /// New content for one job of which certainly nothing happened
+    #[arg(long, value_name = "JSON", requires = "keys")]
+    payload: Option<String>,
+    /// The new content may change account, amount or currency
+    #[arg(long, requires = "payload")]
+    amend_money: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("word").required(true).args(["settled", "not_applied", "rejected"]))]
+pub struct ResolveArgs {
+    /// The key, or #ID
+    key: String,
+    /// It happened, under this reference of the provider's
+    #[arg(long, value_name = "REFERENCE")]
+    settled: Option<String>,
+    /// It did not happen: back to work, next generation
+    #[arg(long)]
+    not_applied: bool,
+    /// It was refused: the job is cancelled
+    #[arg(long, value_name = "WHY")]
+    rejected: Option<String>,
+    /// How you know
+    #[arg(long)]
+    note: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StateView<'a> {
+    key: &'a str,
+    state: &'static str,
+}
+
+fn done(context: &Context, key: &str, state: State) -> Result<(), CliError> {
+    let view = StateView { key, state: state.as_str() };
+    context.out.result(&view, || format!("{key} is {state}"))
+}
+
+fn no_job(key: &str) -> CliError {
+    Refusal::new(Code::NotFound, format!("there is no job `{key}`")).into()
+}
+
+/// The store, and the job in it; a store that does not exist has no jobs.
+fn open(context: &Context, key: &str) -> Result<(Store, JobId, String), CliError> {
+    let store = context.load()?.store_if_there()?.ok_or_else(|| no_job(key))?;
+    let id = find(&store, key)?;
+    let name = name_of(&store, id)?;
+    Ok((store, id, name))
+}
+
+fn name_of(store: &Store, id: JobId) -> Result<String, CliError> {
+    let story = store.story(&id.to_string())?;
+    Ok(story.map_or_else(|| id.to_string(), |s| s.job.key.as_str().to_string()))
+}
+
+pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
+    let (store, id, key) = open(context, &args.key)?;
+    let resolution = match (args.settled, args.rejected) {
+        (Some(reference), _) => Resolution::Settled(reference),
+        (None, Some(why)) => Resolution::Rejected(why),
+        (None, None) => Resolution::NotApplied,
+    };
+    let state = store.resolve(id, resolution, args.note, &actor())?;
+    done(context, &key, state)
+}
+
+pub fn cancel(context: &Context, key: &str) -> Result<(), CliError> {
+    let (store, id, key) = open(context, key)?;
+    done(context, &key, store.cancel(id, &actor())?)
+}
+
+pub fn confirm(context: &Context, key: &str, reference: &str) -> Result<(), CliError> {
+    let (store, id, key) = open(context, key)?;
+    done(context, &key, store.confirm(id, reference, &actor())?)
+}
+
+pub fn replay(context: &Context, args: ReplayArgs) -> Result<(), CliError> {
+    match (args.payload, args.keys.as_slice()) {
+        (Some(payload), [key]) => amend(context, key, payload, args.amend_money),
+        (Some(_), _) => Err(CliError::Usage("--payload amends one job: give one KEY".into())),
+        (None, [key]) => {
+            let (store, id, key) = open(context, key)?;
+            done(context, &key, store.replay(id, None, &actor())?)
+        }
+        (None, keys) => {
+            args.class.as_deref().map(|class| look::known_class("--class", class)).transpose()?;
+            several(context, keys, args.class)
+        }
+    }
+}
+
+/// Several jobs, each by itself: what is refused is told, and the rest goes on.
+fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<(), CliError> {
+    let Some(store) = context.load()?.store_if_there()? else {
+        return keys.first().map_or(Ok(()), |key| Err(no_job(key)));
+    };
+    let mut worst: Option<Code> = None;
+    let mut note = |key: &str, e: &CliError| {
+        context.out.refusal(Some(key), e.code(), &e.to_string());
+        let before = worst.map_or(0, exit_code);
+        if exit_code(e.code()) > before {
+            worst = Some(e.code());
+        }
+    };
+    let mut jobs: Vec<(String, JobId)> = Vec::new();
+    for key in keys {
+        match find(&store, key) {
+            Ok(id) => jobs.push((key.clone(), id)),
+            Err(e) => note(key, &e),
+        }
+    }
+    if keys.is_empty() {
+        for id in store.parked(&class.map_or(Selection::All, Selection::Class))? {
+            jobs.push((name_of(&store, id)?, id));
+        }
+    }
+    for (key, id) in jobs {
+        match store.replay(id, None, &actor()) {
+            Ok(state) => done(context, &key, state)?,
+            Err(e @ StoreError::Refused(_)) => note(&key, &e.into()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    worst.map_or(Ok(()), |code| Err(CliError::Told(code)))
+}
+
+/// New content is checked like any other, under the key that the job has.
+fn amend(context: &Context, key: &str, payload: String, money: bool) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let (store, id, key) = open(context, key)?;
+    let story = store.story(&id.to_string())?.ok_or_else(|| no_job(&key))?;
+    let Some(kind) = opened.config.kinds.get(&story.job.kind) else {
+        let why = format!("kind `{}` is not in the config: put it back first", story.job.kind);
+        return Err(Refusal::new(Code::NotAllowed, why).into());
+    };
+    let intent = &story.intent;
+    // What a template does not draw from the payload stays as it was given.
+    let kept = |templated: bool, value: Option<String>| if templated { None } else { value };
+    let request = Request {
+        kind: story.job.kind.clone(),
+        payload,
+        key: Some(key.clone()),
+        group: None,
+        sequence: None,
+        at: None,
+        delay: None,
+        priority: story.job.priority,
+        account: kept(kind.account.is_some(), intent.account.clone()),
+        amount_minor: kept(kind.amount_minor.is_some(), intent.amount_minor.map(|a| a.to_string())),
+        currency: kept(kind.currency.is_some(), intent.currency.clone()),
+        dedup: None,
+    };
+    let content = opened.config.prepare(request, opened.clock.now())?;
+    done(context, &key, store.replay(id, Some(Amendment { content, money }), &actor())?)
+}

@@ -1,0 +1,180 @@
+//! `list`, `show`, `stats`
+
+use super::{CliError, Context};
+use crate::clock::Ms;
+use crate::job::{Code, JobId, Reason, Refusal, State};
+use crate::outcome::Class;
+use crate::store::{Filter, Stats, Story};
+use crate::view;
+use clap::Args;
+use comfy_table::{Table, presets};
+use std::fmt::Write;
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// In this state
+    #[arg(long)]
+    state: Option<String>,
+    /// Of this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Of this group
+    #[arg(long)]
+    group: Option<String>,
+    /// Whose last error class or park reason is this
+    #[arg(long)]
+    class: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 100)]
+    limit: u32,
+    /// After this job: its key, or #ID
+    #[arg(long)]
+    after: Option<String>,
+}
+
+/// A word out of a fixed list, or a usage error that names the list.
+fn known<T: Copy>(option: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, CliError> {
+    let wrong = || {
+        let words: Vec<_> = all.iter().map(|t| name(*t)).collect();
+        CliError::Usage(format!("{option}: `{word}` is none of {}", words.join(", ")))
+    };
+    all.iter().copied().find(|t| name(*t) == word).ok_or_else(wrong)
+}
+
+/// A class or park reason, checked.
+pub fn known_class(option: &str, word: &str) -> Result<(), CliError> {
+    if Reason::parse(word).is_some() {
+        return Ok(());
+    }
+    known(option, word, Class::ALL, Class::as_str).map(|_| ())
+}
+
+pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let state = args.state.as_deref().map(|w| known("--state", w, State::ALL, State::as_str)).transpose()?;
+    args.class.as_deref().map(|w| known_class("--class", w)).transpose()?;
+    let Some(store) = opened.store_if_there()? else { return Ok(()) };
+    let after: Option<JobId> = args.after.as_deref().map(|key| super::find(&store, key)).transpose()?;
+    let mut filter = Filter { state, kind: args.kind, group: args.group, class: args.class, limit: 0, after };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["ID", "KEY", "KIND", "STATE", "TRIES", "DUE", "REFERENCE OR REASON"]);
+    let mut left = args.limit;
+    // Page by page, so that no read transaction stays open while the output is slow.
+    while left > 0 {
+        filter.limit = left.min(500);
+        let page = store.list(&filter)?;
+        for story in &page {
+            if context.out.is_json() {
+                context.out.result(&view::job(story, false), String::new)?;
+            } else {
+                table.add_row(row(story));
+            }
+        }
+        let Some(last) = page.last() else { break };
+        filter.after = Some(last.job.id);
+        left = left.saturating_sub(u32::try_from(page.len()).unwrap_or(left));
+    }
+    context.out.text(table.to_string().trim_end())
+}
+
+fn row(story: &Story) -> [String; 7] {
+    let job = &story.job;
+    let due = match job.state {
+        State::Scheduled | State::Ready | State::Unknown => job.run_after.rfc3339(),
+        State::Waiting | State::Running | State::Settled | State::Parked | State::Cancelled => String::new(),
+    };
+    let last = match (&story.intent.reference, job.park_reason) {
+        (Some(reference), _) => reference.clone(),
+        (None, Some(reason)) => reason.to_string(),
+        (None, None) => job.error_class.map(|c| c.to_string()).unwrap_or_default(),
+    };
+    let attempts = format!("{}/{}", job.attempts, job.max_attempts);
+    [job.id.to_string(), job.key.to_string(), job.kind.clone(), job.state.to_string(), attempts, due, last]
+}
+
+pub fn show(context: &Context, key: &str) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let missing = || Refusal::new(Code::NotFound, format!("there is no job `{key}`"));
+    let story = match opened.store_if_there()? {
+        Some(store) => store.story(key)?,
+        None => None,
+    };
+    let story = story.ok_or_else(missing)?;
+    context.out.result(&view::job(&story, true), || tell(&story))
+}
+
+/// The story of a job for a person.
+fn tell(story: &Story) -> String {
+    let (job, intent) = (&story.job, &story.intent);
+    let mut out = format!("{} {}  {}\n", job.id, job.key, job.state);
+    let mut line = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "  {name:<11} {value}");
+        }
+    };
+    let currency = intent.currency.as_deref().unwrap_or("");
+    let open = matches!(job.state, State::Scheduled | State::Ready | State::Unknown);
+    line("kind", Some(job.kind.clone()));
+    line("payload", job.payload.clone());
+    line("account", intent.account.clone());
+    line("amount", intent.amount_minor.map(|a| format!("{a} {currency} (minor units)")));
+    line("group", job.group.as_ref().map(|g| format!("{g}, place {}", job.sequence.unwrap_or(0))));
+    line("blocked by", story.blocked_by.clone());
+    line("attempts", Some(format!("{} of {}", job.attempts, job.max_attempts)));
+    line("due", open.then(|| job.run_after.rfc3339()));
+    line("parked", job.park_reason.map(|r| r.to_string()));
+    line("last error", job.last_error.clone());
+    line("intent", Some(format!("{}, generation {}", intent.state, intent.generation.number)));
+    line("provider", intent.provider.clone());
+    line("wire key", Some(intent.wire_key.clone()));
+    line("reference", intent.reference.clone());
+    line("requested", intent.requested.map(Ms::rfc3339));
+    line("confirmed", intent.confirmed.map(Ms::rfc3339));
+    out.push_str("  history\n");
+    for e in &story.history {
+        let to = e.to.map(|s| format!(" -> {s}")).unwrap_or_default();
+        let class = e.class.map(|c| format!(" {c}")).unwrap_or_default();
+        let status = e.http_status.map(|s| format!(" ({s})")).unwrap_or_default();
+        let why = e.error.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        let _ = writeln!(out, "    {}  {}{class}{status}{to}{why}  [{}]", e.at, e.action, e.actor);
+    }
+    out.trim_end().to_string()
+}
+
+pub fn stats(context: &Context) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let stats = match opened.store_if_there()? {
+        Some(store) => store.stats()?,
+        None => Stats::empty(),
+    };
+    context.out.result(&view::stats(&stats), || figures(&stats))
+}
+
+fn figures(stats: &Stats) -> String {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let counter = |name: &str| stats.counters.get(name).copied().unwrap_or(0);
+    rows.extend(stats.jobs.iter().map(|(state, n)| (state.to_string(), n.to_string())));
+    rows.push(("oldest ready".into(), format!("{:.1} s", stats.oldest_ready_age_s)));
+    rows.push(("oldest unknown".into(), format!("{:.1} s", stats.oldest_unknown_age_s)));
+    rows.push(("unconfirmed".into(), stats.unconfirmed.to_string()));
+    for name in ["duplicate_keys", "key_mismatches", "suppressed", "double_effects"] {
+        rows.push((name.replace('_', " "), counter(name).to_string()));
+    }
+    for (name, n) in stats.counters.iter().filter(|(_, n)| **n != 0) {
+        match name.split_once(':') {
+            Some(("class", class)) => rows.push((format!("attempts {class}"), n.to_string())),
+            Some(("parked", reason)) => rows.push((format!("parked {reason}"), n.to_string())),
+            _ => {}
+        }
+    }
+    for (name, p) in &stats.providers {
+        let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        rows.push((format!("provider {name}"), format!("{}{why}", p.state)));
+    }
+    for kind in &stats.unclaimed_kinds {
+        rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and the config does not know it")));
+    }
+    rows.iter().map(|(name, value)| format!("{name:<24} {value}")).collect::<Vec<_>>().join("\n")
+}

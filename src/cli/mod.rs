@@ -1,0 +1,289 @@
+//! The command line: results to stdout, logs and talk to stderr, errors as exit codes.
+//!
+//! With `--json` stdout carries one JSON object a line, errors too: a program reads one stream. Exit codes: 0 done,
+//! 1 failed, 2 usage or config, 3 not found, 4 refused. A closed pipe is success.
+
+mod act;
+mod ask;
+mod demo;
+mod look;
+mod output;
+mod setup;
+mod work;
+
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Config, ConfigError};
+use crate::job::{Code, JobId, Refusal};
+use crate::store::{Desk, Options, Store, StoreError};
+use crate::worker::Trade;
+use clap::{Args, Parser, Subcommand};
+use output::Output;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The command line does not make sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The config cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The file.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A refusal before the file was asked.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Another file, or stdin.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// What went wrong.
+        error: std::io::Error,
+    },
+    /// Told already, line by line: only the exit code is left.
+    #[error("not everything could be done")]
+    Told(Code),
+    /// stdout is closed: whoever read it has seen enough.
+    #[error("stdout is closed")]
+    Closed,
+}
+
+impl CliError {
+    /// Its code in JSON.
+    pub fn code(&self) -> Code {
+        match self {
+            CliError::Usage(_) => Code::Usage,
+            CliError::Config(_) => Code::Config,
+            CliError::Store(e) => e.code(),
+            CliError::Refused(refusal) => refusal.code,
+            CliError::Io { .. } | CliError::Closed => Code::Io,
+            CliError::Told(code) => *code,
+        }
+    }
+
+    fn exit(&self) -> u8 {
+        match self {
+            CliError::Closed => 0,
+            other => exit_code(other.code()),
+        }
+    }
+}
+
+/// The exit code of an error code.
+fn exit_code(code: Code) -> u8 {
+    match code {
+        Code::Usage | Code::Config => 2,
+        Code::NotFound => 3,
+        Code::Invalid
+        | Code::TooLarge
+        | Code::CardNumber
+        | Code::KeyMismatch
+        | Code::StaleSequence
+        | Code::SequenceTaken
+        | Code::NotAllowed => 4,
+        Code::Database | Code::Io | Code::Busy => 1,
+    }
+}
+
+/// Gets every business effect done once, from one SQLite file.
+#[derive(Parser, Debug)]
+#[command(name = "onceward", version, propagate_version = true)]
+struct Cli {
+    /// The config; else $ONCEWARD_CONFIG, ./onceward.toml, /etc/onceward/onceward.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One JSON object a line, errors too
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Write a commented onceward.toml and create the file
+    Init,
+    /// Is everything well? Config, secrets, file, disk, clock
+    Check,
+    /// Work: claim what is due, call the providers, record what came of it
+    Work(work::WorkArgs),
+    /// Ask for an effect
+    Enqueue(ask::EnqueueArgs),
+    /// List jobs
+    List(look::ListArgs),
+    /// One job, its intent and its whole history
+    Show {
+        /// The key, or #ID
+        key: String,
+    },
+    /// The figures
+    Stats,
+    /// Put parked jobs back to work
+    Replay(act::ReplayArgs),
+    /// Say what became of a request whose outcome is unknown
+    Resolve(act::ResolveArgs),
+    /// Give a job up
+    Cancel {
+        /// The key, or #ID
+        key: String,
+    },
+    /// The provider's own later confirmation
+    Confirm {
+        /// The key, or #ID
+        key: String,
+        /// The provider's id of the effect
+        #[arg(long)]
+        reference: String,
+    },
+    /// The product at work against a faulty provider, with kills
+    Demo(demo::DemoArgs),
+}
+
+/// What every command has at hand.
+struct Context {
+    config: Option<PathBuf>,
+    out: Output,
+}
+
+/// The config, opened for a command.
+struct Opened {
+    config: Arc<Config>,
+    trade: Arc<Trade>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Context {
+    fn load(&self) -> Result<Opened, CliError> {
+        let file = Config::find(self.config.as_deref())?;
+        Ok(Opened::new(Config::load(&file)?))
+    }
+}
+
+impl Opened {
+    fn new(config: Config) -> Opened {
+        let config = Arc::new(config);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let trade = Arc::new(Trade::new(Arc::clone(&config), Arc::clone(&clock)));
+        Opened { config, trade, clock }
+    }
+
+    /// Opens the store; `create`: the first command that writes makes the file.
+    fn store(&self, create: bool, watch: Option<Duration>) -> Result<Store, StoreError> {
+        let options = Options { create, namespace: self.config.store.namespace.clone(), watch };
+        let desk: Arc<dyn Desk> = self.trade.clone();
+        Store::open(&self.config.store.path, options, Arc::clone(&self.clock), desk)
+    }
+
+    /// The store for reading; `None`: there is no file yet, so there are no jobs.
+    fn store_if_there(&self) -> Result<Option<Store>, StoreError> {
+        match self.store(false, None) {
+            Ok(store) => Ok(Some(store)),
+            Err(StoreError::NoFile(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
+    let missing = || Refusal::new(Code::NotFound, format!("there is no job `{key}`"));
+    Ok(store.find(key)?.ok_or_else(missing)?)
+}
+
+/// Who acts, for the history: `cli:user@host`.
+fn actor() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("USERNAME")).unwrap_or_default();
+    let user: String = user.chars().filter(|c| !c.is_control() && *c != '@').take(64).collect();
+    let user = if user.is_empty() { "unknown" } else { &user };
+    format!("cli:{user}@{}", host())
+}
+
+fn host() -> String {
+    gethostname::gethostname().to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+/// Parses the command line, runs it, and gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e),
+    };
+    output::start_log(matches!(cli.command, Command::Work(_)));
+    let context = Context { config: cli.config, out: Output::new(cli.json) };
+    match run(&context, cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            context.out.error(&e);
+            ExitCode::from(e.exit())
+        }
+    }
+}
+
+fn run(context: &Context, command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Init => setup::init(context),
+        Command::Check => setup::check(context),
+        Command::Work(args) => work::run(context, &args),
+        Command::Enqueue(args) => ask::enqueue(context, args),
+        Command::List(args) => look::list(context, args),
+        Command::Show { key } => look::show(context, &key),
+        Command::Stats => look::stats(context),
+        Command::Replay(args) => act::replay(context, args),
+        Command::Resolve(args) => act::resolve(context, args),
+        Command::Cancel { key } => act::cancel(context, &key),
+        Command::Confirm { key, reference } => act::confirm(context, &key, &reference),
+        Command::Demo(args) => demo::run(context, &args),
+    }
+}
+
+/// Help and version are no errors; anything else is a usage error, as JSON if JSON was asked for.
+fn usage(e: &clap::Error) -> ExitCode {
+    if !e.use_stderr() || !std::env::args_os().any(|arg| arg == "--json") {
+        let _ = e.print();
+        return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+    }
+    let text = e.render().to_string();
+    let message = text.strip_prefix("error: ").unwrap_or(&text).trim().to_string();
+    Output::new(true).error(&CliError::Usage(message));
+    ExitCode::from(2)
+}
+
+/// Where a payload comes from.
+#[derive(Args, Debug)]
+struct Payload {
+    /// The payload, a JSON object
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    /// The payload from a file; - is stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "payload")]
+    payload_file: Option<PathBuf>,
+}
+
+impl Payload {
+    /// The text, read at most a little beyond the limit so that an endless stdin is refused and not kept.
+    fn read(self, limit: usize) -> Result<Option<String>, CliError> {
+        use std::io::Read;
+        let Some(path) = self.payload_file else { return Ok(self.payload) };
+        let what = format!("{} cannot be read", path.display());
+        let mut bytes = Vec::new();
+        let most = (limit as u64).saturating_add(1);
+        let read = if path.as_os_str() == "-" {
+            std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+        } else {
+            std::fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+        };
+        read.map_err(|error| CliError::Io { what, error })?;
+        if bytes.len() > limit {
+            let why = format!("the payload is over the limit of {limit} bytes (limits.payload)");
+            return Err(Refusal::new(Code::TooLarge, why).into());
+        }
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Refusal::new(Code::Invalid, format!("{} is not UTF-8", path.display())))?;
+        Ok(Some(text))
+    }
+}

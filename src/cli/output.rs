@@ -1,0 +1,100 @@
+//! The only place that prints.
+#![allow(clippy::print_stderr)] // errors and talk go to stderr by design
+
+use super::CliError;
+use crate::clock::{Clock, SystemClock};
+use crate::job::Code;
+use serde::Serialize;
+use std::io::Write;
+
+/// Where results go, and in which form.
+pub struct Output {
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ErrorView<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'static str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+}
+
+impl Output {
+    pub fn new(json: bool) -> Output {
+        Output { json }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// One result: the object with `--json`, the text without.
+    pub fn result(&self, view: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+        let line = if self.json { json(view)? } else { text() };
+        line_out(&line)
+    }
+
+    /// Text for people; nothing with `--json`.
+    pub fn text(&self, text: &str) -> Result<(), CliError> {
+        if self.json { Ok(()) } else { line_out(text) }
+    }
+
+    /// The error that ends the command.
+    pub fn error(&self, e: &CliError) {
+        match e {
+            CliError::Closed | CliError::Told(_) => {}
+            e => self.refusal(None, e.code(), &e.to_string()),
+        }
+    }
+
+    /// An error about one of several keys; the command goes on.
+    pub fn refusal(&self, key: Option<&str>, code: Code, message: &str) {
+        if !self.json {
+            return eprintln!("onceward: {message}");
+        }
+        let view = ErrorView { error: ErrorBody { code: code.as_str(), message, key } };
+        if let Ok(line) = json(&view) {
+            let _ = line_out(&line);
+        }
+    }
+}
+
+fn json(view: &impl Serialize) -> Result<String, CliError> {
+    serde_json::to_string(view)
+        .map_err(|e| CliError::Io { what: "the result cannot be written as JSON".into(), error: e.into() })
+}
+
+fn line_out(line: &str) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::Closed),
+        Err(error) => Err(CliError::Io { what: "stdout cannot be written".into(), error }),
+    }
+}
+
+/// Starts the log: `RUST_LOG` decides, else information for the worker and warnings for the rest. People get lines of
+/// text, `ONCEWARD_LOG_FORMAT=json` gives an object a line. A log that cannot be written never stops anything.
+pub fn start_log(worker: bool) {
+    let level = if worker { "warn,onceward=info" } else { "warn" };
+    let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level));
+    builder.format_target(false);
+    if std::env::var("ONCEWARD_LOG_FORMAT").is_ok_and(|f| f == "json") {
+        let clock = SystemClock::new();
+        builder.format(move |out, record| {
+            let line = serde_json::json!({
+                "at": clock.now().rfc3339(),
+                "level": record.level().as_str().to_ascii_lowercase(),
+                "message": record.args().to_string(),
+            });
+            writeln!(out, "{line}")
+        });
+    }
+    let _ = builder.try_init();
+}

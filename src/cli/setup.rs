@@ -1,0 +1,171 @@
+//! `init` and `check`
+
+use super::{CliError, Context, Opened};
+use crate::clock::{Clock, Ms};
+use crate::config::Config;
+use crate::job::{Code, Refusal};
+use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What `init` writes: it runs as it is, and explains each line.
+const CONFIG: &str = include_str!("init.toml");
+
+#[derive(Serialize)]
+struct InitView<'a> {
+    config: &'a Path,
+    store: &'a Path,
+}
+
+pub fn init(context: &Context) -> Result<(), CliError> {
+    let path = context.config.clone().unwrap_or_else(|| PathBuf::from("onceward.toml"));
+    let io = |error| CliError::Io { what: format!("{} cannot be written", path.display()), error };
+    // `create_new` decides and makes in one step: whatever is there is never overwritten.
+    let mut file = File::create_new(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let why = format!(
+                "{} is there already and is never overwritten: edit it, or name another file with --config",
+                path.display()
+            );
+            CliError::from(Refusal::new(Code::NotAllowed, why))
+        }
+        _ => io(e),
+    })?;
+    file.write_all(CONFIG.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+    let opened = Opened::new(Config::load(&path)?);
+    opened.store(true, None)?;
+    let view = InitView { config: &path, store: &opened.config.store.path };
+    context.out.result(&view, || {
+        format!(
+            "wrote {} and made {}\nnext: edit [providers.bank], then\n  onceward enqueue payout --payload \
+             '{{\"invoice_id\":\"INV-1001\",\"amount_minor\":1250,\"currency\":\"EUR\"}}'\n  onceward check",
+            view.config.display(),
+            view.store.display()
+        )
+    })
+}
+
+/// One finding of `check`.
+#[derive(Serialize)]
+struct Finding {
+    ok: bool,
+    what: &'static str,
+    finding: String,
+}
+
+/// The year before which a clock is certainly wrong: this program is younger.
+const SANE: Ms = Ms(1_767_225_600_000);
+
+pub fn check(context: &Context) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
+    let missing = opened.config.missing_secrets();
+    let config_trouble = !missing.is_empty();
+    if missing.is_empty() {
+        findings.push(fine("secrets", "all can be read".into()));
+    }
+    findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
+    findings.push(clock(opened.clock.as_ref()));
+    findings.push(disk(&opened.config));
+    file(&opened, &mut findings);
+    for finding in &findings {
+        context.out.result(finding, || {
+            format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
+        })?;
+    }
+    match (config_trouble, findings.iter().all(|f| f.ok)) {
+        (true, _) => Err(CliError::Told(Code::Config)),
+        (false, false) => Err(CliError::Told(Code::Database)),
+        (false, true) => Ok(()),
+    }
+}
+
+fn fine(what: &'static str, finding: String) -> Finding {
+    Finding { ok: true, what, finding }
+}
+
+fn bad(what: &'static str, finding: String) -> Finding {
+    Finding { ok: false, what, finding }
+}
+
+fn clock(clock: &dyn Clock) -> Finding {
+    let now = clock.now();
+    if now < SANE {
+        return bad("clock", format!("it says {now}, which is long past: set it before anything is sent"));
+    }
+    fine("clock", format!("it says {now}"))
+}
+
+fn disk(config: &Config) -> Finding {
+    let folder = config.store.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match fs4::available_space(folder) {
+        Ok(free) if free < config.limits.free_disk => {
+            let floor = config.limits.free_disk;
+            bad(
+                "disk",
+                format!(
+                    "{free} bytes are free in {}; below {floor} nothing is claimed: free some space",
+                    folder.display()
+                ),
+            )
+        }
+        Ok(free) => fine("disk", format!("{} MiB are free in {}", free / 1024 / 1024, folder.display())),
+        Err(e) => bad("disk", format!("{} cannot be looked at: {e}", folder.display())),
+    }
+}
+
+/// The store itself: its pages, its history's chain, and what a change of the config means for what is in it.
+fn file(opened: &Opened, findings: &mut Vec<Finding>) {
+    let path = opened.config.store.path.display();
+    let store = match opened.store_if_there() {
+        Ok(Some(store)) => store,
+        Ok(None) => {
+            return findings
+                .push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+        }
+        Err(e) => return findings.push(bad("file", e.to_string())),
+    };
+    findings.push(match store.check_file() {
+        Ok(Ok(())) => fine("file", format!("{path} is sound")),
+        Ok(Err(damage)) => bad("file", format!("{path} is damaged ({damage}): restore a backup")),
+        Err(e) => bad("file", e.to_string()),
+    });
+    findings.push(match store.verify_history() {
+        Ok(Ok(rows)) => fine("history", format!("{rows} rows, the chain is whole")),
+        Ok(Err(fault)) => bad("history", format!("{fault}: somebody wrote to the file by hand")),
+        Err(e) => bad("history", e.to_string()),
+    });
+    match store.changed_key_templates() {
+        Ok(changed) => findings.extend(changed.into_iter().map(|(kind, then, now)| {
+            bad("keys", format!("kind {kind}: jobs were made with the key `{then}`, the config says `{now}`: the same event would get another key, and so another effect"))
+        })),
+        Err(e) => findings.push(bad("keys", e.to_string())),
+    }
+    match store.stats() {
+        Ok(stats) => {
+            findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
+                bad(
+                    "kinds",
+                    format!("jobs of kind {kind} wait, and the config does not know it: nobody will do them"),
+                )
+            }));
+            findings.extend(stats.providers.into_iter().filter(|(_, p)| p.state != "ok").map(|(name, p)| {
+                bad("provider", format!("{name} is {}: {}", p.state, p.why.unwrap_or_default()))
+            }));
+        }
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_that_init_writes_can_be_used_as_it_is() {
+        let config = Config::parse(CONFIG, Path::new("onceward.toml")).unwrap();
+        assert!(config.missing_secrets().is_empty());
+        assert!(config.kinds.contains_key("payout"));
+    }
+}

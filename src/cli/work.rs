@@ -1,0 +1,72 @@
+//! `work`
+
+use super::{CliError, Context, host};
+use crate::worker::{self, Ended, Options, Stop, Until};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::Arc;
+
+#[derive(Args, Debug)]
+pub struct WorkArgs {
+    /// Do what is due now, then exit
+    #[arg(long, conflicts_with = "exit_when_idle")]
+    once: bool,
+    /// Exit when nothing is left that this worker could bring forward
+    #[arg(long)]
+    exit_when_idle: bool,
+}
+
+pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
+    let opened = context.load()?;
+    if let Some(missing) = opened.config.missing_secrets().into_iter().next() {
+        return Err(missing.into());
+    }
+    let config = &opened.config;
+    let store = Arc::new(opened.store(true, Some(config.worker.poll))?);
+    for (kind, then, now) in store.changed_key_templates()? {
+        log::warn!(
+            "the key template of kind {kind} was `{then}` and is now `{now}`: an event that is asked for again gets \
+             another key, and so another effect"
+        );
+    }
+    let options = Options {
+        threads: config.worker.threads,
+        lease: config.worker.lease,
+        grace: config.worker.shutdown_grace,
+        free_disk: config.limits.free_disk,
+        until: match (args.once, args.exit_when_idle) {
+            (true, _) => Until::Once,
+            (false, true) => Until::Idle,
+            (false, false) => Until::Stopped,
+        },
+        name: format!("{}:{}", host(), std::process::id()),
+    };
+    let stop = Stop::new();
+    listen(stop.clone())?;
+    match worker::run(store, Arc::clone(&opened.trade), options, stop)? {
+        Ended::Finished => Ok(()),
+        // The threads in flight end with the process; the exit code says that the stop itself went as it should.
+        Ended::Abandoned(_) => std::process::exit(0),
+    }
+}
+
+/// The first SIGTERM or SIGINT stops, the second ends the process at once.
+fn listen(stop: Stop) -> Result<(), CliError> {
+    let io = |error| CliError::Io { what: "signals cannot be listened to".into(), error };
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(io)?;
+    std::thread::Builder::new()
+        .name("onceward-signals".into())
+        .spawn(move || {
+            let mut asked = false;
+            for _ in signals.forever() {
+                if asked {
+                    std::process::exit(1);
+                }
+                asked = true;
+                stop.request();
+            }
+        })
+        .map_err(io)?;
+    Ok(())
+}

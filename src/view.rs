@@ -1,0 +1,249 @@
+//! Jobs and figures as JSON: the shapes that CLI and HTTP promise. Names and order are the contract's.
+
+use crate::clock::Ms;
+use crate::intent::hex;
+use crate::json::{Json, quote};
+use crate::store::{Entry, Stats, Story};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// One job.
+#[derive(Serialize, Debug)]
+pub struct JobView<'a> {
+    id: i64,
+    key: &'a str,
+    kind: &'a str,
+    state: &'static str,
+    /// As it was given, so that numbers keep their digits; null once pruned.
+    payload: Option<Box<RawValue>>,
+    payload_sha256: String,
+    account: Option<&'a str>,
+    amount_minor: Option<i64>,
+    currency: Option<&'a str>,
+    group: Option<&'a str>,
+    sequence: Option<i64>,
+    priority: i64,
+    attempts: u32,
+    max_attempts: u32,
+    run_after: String,
+    error_class: Option<&'static str>,
+    last_error: Option<&'a str>,
+    park_reason: Option<&'static str>,
+    blocked_by: Option<&'a str>,
+    created_at: String,
+    updated_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<LeaseView<'a>>,
+    intent: IntentView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<Vec<EntryView<'a>>>,
+}
+
+#[derive(Serialize, Debug)]
+struct LeaseView<'a> {
+    owner: &'a str,
+    token: i64,
+    expires_at: String,
+}
+
+#[derive(Serialize, Debug)]
+struct IntentView<'a> {
+    state: &'static str,
+    generation: u32,
+    wire_key: &'a str,
+    provider: Option<&'a str>,
+    reference: Option<&'a str>,
+    requested_at: Option<String>,
+    confirmed_at: Option<String>,
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, Debug)]
+struct EntryView<'a> {
+    seq: i64,
+    action: &'static str,
+    attempt: Option<u32>,
+    from: Option<&'static str>,
+    to: Option<&'static str>,
+    class: Option<&'static str>,
+    phase: Option<&'static str>,
+    http_status: Option<u16>,
+    error: Option<&'a str>,
+    detail: Option<&'a str>,
+    run_after: Option<String>,
+    started_at: Option<String>,
+    at: String,
+    actor: &'a str,
+}
+
+/// A job as JSON; `with_history` as `show` gives it.
+pub fn job(story: &Story, with_history: bool) -> JobView<'_> {
+    let (job, intent) = (&story.job, &story.intent);
+    JobView {
+        id: job.id.0,
+        key: job.key.as_str(),
+        kind: &job.kind,
+        state: job.state.as_str(),
+        payload: job.payload.as_deref().map(raw),
+        payload_sha256: hex(&story.payload_hash),
+        account: intent.account.as_deref(),
+        amount_minor: intent.amount_minor,
+        currency: intent.currency.as_deref(),
+        group: job.group.as_deref(),
+        sequence: job.sequence,
+        priority: job.priority,
+        attempts: job.attempts,
+        max_attempts: job.max_attempts,
+        run_after: job.run_after.rfc3339(),
+        error_class: job.error_class.map(|c| c.as_str()),
+        last_error: job.last_error.as_deref(),
+        park_reason: job.park_reason.map(|r| r.as_str()),
+        blocked_by: story.blocked_by.as_deref(),
+        created_at: job.created.rfc3339(),
+        updated_at: job.updated.rfc3339(),
+        lease: job.lease.as_ref().map(|l| LeaseView {
+            owner: &l.owner,
+            token: l.token,
+            expires_at: l.expires.rfc3339(),
+        }),
+        intent: IntentView {
+            state: intent.state.as_str(),
+            generation: intent.generation.number,
+            wire_key: &intent.wire_key,
+            provider: intent.provider.as_deref(),
+            reference: intent.reference.as_deref(),
+            requested_at: intent.requested.map(Ms::rfc3339),
+            confirmed_at: intent.confirmed.map(Ms::rfc3339),
+            result: intent.result.as_deref().map(raw),
+        },
+        history: with_history.then(|| story.history.iter().map(entry).collect()),
+    }
+}
+
+fn entry(e: &Entry) -> EntryView<'_> {
+    EntryView {
+        seq: e.seq,
+        action: e.action.as_str(),
+        attempt: e.attempt,
+        from: e.from.map(|s| s.as_str()),
+        to: e.to.map(|s| s.as_str()),
+        class: e.class.map(|c| c.as_str()),
+        phase: e.phase.map(|p| p.as_str()),
+        http_status: e.http_status,
+        error: e.error.as_deref(),
+        detail: e.detail.as_deref(),
+        run_after: e.run_after.map(Ms::rfc3339),
+        started_at: e.started.map(Ms::rfc3339),
+        at: e.at.rfc3339(),
+        actor: &e.actor,
+    }
+}
+
+/// Stored JSON text as JSON, on one line; any other text as a string.
+fn raw(text: &str) -> Box<RawValue> {
+    let one_line = match Json::parse(text) {
+        Ok(json) => json.to_text(),
+        Err(_) => quote(text),
+    };
+    // Both are JSON by construction; null stands in if that were ever wrong.
+    RawValue::from_string(one_line).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// The figures.
+#[derive(Serialize, Debug)]
+pub struct StatsView<'a> {
+    jobs: BTreeMap<&'static str, u64>,
+    oldest_ready_age_s: f64,
+    oldest_unknown_age_s: f64,
+    duplicate_keys: i64,
+    key_mismatches: i64,
+    suppressed: i64,
+    stale_sequence: i64,
+    sequence_taken: i64,
+    attempts_by_class: BTreeMap<&'a str, i64>,
+    parked_by_reason: BTreeMap<&'a str, i64>,
+    confirmation_gap_s: GapView,
+    unconfirmed: u64,
+    blocked_groups: Vec<GroupView<'a>>,
+    providers: BTreeMap<&'a str, ProviderView<'a>>,
+    double_effects: i64,
+    unclaimed_kinds: &'a [String],
+    wal_bytes: u64,
+    busy_waits: i64,
+}
+
+#[derive(Serialize, Debug)]
+struct GapView {
+    count: u64,
+    p50: f64,
+    p95: f64,
+    max: f64,
+}
+
+#[derive(Serialize, Debug)]
+struct GroupView<'a> {
+    group: &'a str,
+    head: &'a str,
+    since: String,
+    waiting: u64,
+}
+
+#[derive(Serialize, Debug)]
+struct ProviderView<'a> {
+    state: &'static str,
+    since: Option<String>,
+    why: Option<&'a str>,
+    in_flight: u64,
+}
+
+/// The figures as JSON.
+pub fn stats(stats: &Stats) -> StatsView<'_> {
+    let counter = |name: &str| stats.counters.get(name).copied().unwrap_or(0);
+    let family = |prefix: &str| {
+        let of = stats.counters.iter().filter_map(|(name, n)| Some((name.strip_prefix(prefix)?, *n)));
+        of.filter(|(_, n)| *n != 0).collect()
+    };
+    let (count, p50, p95, max) = stats.confirmation_gap_s;
+    StatsView {
+        jobs: stats.jobs.iter().map(|(state, n)| (state.as_str(), *n)).collect(),
+        oldest_ready_age_s: stats.oldest_ready_age_s,
+        oldest_unknown_age_s: stats.oldest_unknown_age_s,
+        duplicate_keys: counter("duplicate_keys"),
+        key_mismatches: counter("key_mismatches"),
+        suppressed: counter("suppressed"),
+        stale_sequence: counter("stale_sequence"),
+        sequence_taken: counter("sequence_taken"),
+        attempts_by_class: family("class:"),
+        parked_by_reason: family("parked:"),
+        confirmation_gap_s: GapView { count, p50, p95, max },
+        unconfirmed: stats.unconfirmed,
+        blocked_groups: stats
+            .blocked_groups
+            .iter()
+            .map(|g| GroupView {
+                group: &g.group,
+                head: &g.head,
+                since: g.since.rfc3339(),
+                waiting: g.waiting,
+            })
+            .collect(),
+        providers: stats
+            .providers
+            .iter()
+            .map(|(name, p)| {
+                let view = ProviderView {
+                    state: p.state,
+                    since: p.since.map(Ms::rfc3339),
+                    why: p.why.as_deref(),
+                    in_flight: p.in_flight,
+                };
+                (name.as_str(), view)
+            })
+            .collect(),
+        double_effects: counter("double_effects"),
+        unclaimed_kinds: &stats.unclaimed_kinds,
+        wal_bytes: stats.wal_bytes,
+        busy_waits: counter("busy_waits"),
+    }
+}
