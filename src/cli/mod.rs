@@ -46,6 +46,14 @@ pub enum CliError {
         /// What went wrong.
         error: std::io::Error,
     },
+    /// `check` found something.
+    #[error("{count} of the findings above need your attention")]
+    Findings {
+        /// What sort of trouble.
+        code: Code,
+        /// How many.
+        count: usize,
+    },
     /// Told already, line by line: only the exit code is left.
     #[error("not everything could be done")]
     Told(Code),
@@ -63,7 +71,7 @@ impl CliError {
             CliError::Store(e) => e.code(),
             CliError::Refused(refusal) => refusal.code,
             CliError::Io { .. } | CliError::Closed => Code::Io,
-            CliError::Told(code) => *code,
+            CliError::Told(code) | CliError::Findings { code, .. } => *code,
         }
     }
 

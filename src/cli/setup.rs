@@ -74,11 +74,9 @@ pub fn check(context: &Context) -> Result<(), CliError> {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
         })?;
     }
-    match (config_trouble, findings.iter().all(|f| f.ok)) {
-        (true, _) => Err(CliError::Told(Code::Config)),
-        (false, false) => Err(CliError::Told(Code::Database)),
-        (false, true) => Ok(()),
-    }
+    let count = findings.iter().filter(|f| !f.ok).count();
+    let code = if config_trouble { Code::Config } else { Code::Database };
+    if count == 0 { Ok(()) } else { Err(CliError::Findings { code, count }) }
 }
 
 fn fine(what: &'static str, finding: String) -> Finding {

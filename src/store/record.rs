@@ -212,7 +212,7 @@ impl Recorder<'_> {
                 kind.unique,
             )?;
         } else {
-            self.write_intent_state(job.id, intent_state, decision, outcome)?;
+            self.write_intent_state(job.id, intent_state, decision)?;
         }
         let on_its_way = matches!(state, State::Scheduled | State::Unknown);
         let to = rows::Move {
@@ -263,10 +263,9 @@ impl Recorder<'_> {
         id: JobId,
         state: IntentState,
         decision: &Decision,
-        outcome: &Outcome,
     ) -> Result<(), StoreError> {
         self.tx.conn().prepare_cached(INTENT_STATE)?.execute(named_params! {
-            ":id": id.0, ":state": state.as_str(), ":left": decision.left, ":started": outcome.started.0,
+            ":id": id.0, ":state": state.as_str(), ":left": decision.left,
         })?;
         Ok(())
     }
@@ -308,7 +307,8 @@ impl Recorder<'_> {
 }
 
 const INTENT_STATE: &str = "UPDATE onceward_intents SET state = :state,
-    requested_ms = CASE WHEN NOT :left AND sends = 0 AND requested_ms = :started THEN NULL ELSE requested_ms END
+    requested_ms = CASE WHEN NOT :left AND sends = 0
+      AND requested_ms = (SELECT lease_started_ms FROM onceward_jobs WHERE id = :id) THEN NULL ELSE requested_ms END
   WHERE id = :id AND state <> 'settled'";
 
 const SETTLE: &str = "UPDATE onceward_intents SET state = 'settled', reference = :reference,

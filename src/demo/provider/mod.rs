@@ -126,12 +126,11 @@ impl Shared {
         result
     }
 
-    /// Waits until released or stopped, `limit` at most.
-    fn hold(&self, limit: Duration) {
-        let state = self.lock();
-        let before = state.releases;
+    /// Waits until released or stopped, `limit` at most. `before`: the releases when the request was seen to be held,
+    /// so that one that comes right after is not missed.
+    fn hold(&self, limit: Duration, before: u64) {
         let until = Instant::now() + limit;
-        let mut state = state;
+        let mut state = self.lock();
         while state.releases == before && !self.stopped.load(Ordering::SeqCst) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -160,16 +159,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn serve(mut stream: TcpStream, shared: &Shared) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
     let Ok(request) = wire::read(&mut stream) else { return };
-    let (n, fault) = shared.change(|state| {
+    let (n, fault, releases) = shared.change(|state| {
         let n = state.arrive(request);
-        (n, state.requests[n].fault.clone())
+        (n, state.requests[n].fault.clone(), state.releases)
     });
     if let Fault::HoldBefore(limit) = fault {
-        shared.hold(limit);
+        shared.hold(limit, releases);
     }
-    let answer = shared.change(|state| state.carry_out(n));
+    let (answer, releases) = shared.change(|state| (state.carry_out(n), state.releases));
     if let Fault::HoldAfter(limit) = fault {
-        shared.hold(limit);
+        shared.hold(limit, releases);
     }
     let cut = match fault {
         Fault::DropBefore | Fault::DropAfter => {
