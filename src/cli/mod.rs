@@ -47,13 +47,8 @@ pub enum CliError {
         error: std::io::Error,
     },
     /// `check` found something.
-    #[error("{count} of the findings above need your attention")]
-    Findings {
-        /// What sort of trouble.
-        code: Code,
-        /// How many.
-        count: usize,
-    },
+    #[error("{0} of the findings above need your attention")]
+    Findings(usize),
     /// Told already, line by line: only the exit code is left.
     #[error("not everything could be done")]
     Told(Code),
@@ -71,7 +66,8 @@ impl CliError {
             CliError::Store(e) => e.code(),
             CliError::Refused(refusal) => refusal.code,
             CliError::Io { .. } | CliError::Closed => Code::Io,
-            CliError::Told(code) | CliError::Findings { code, .. } => *code,
+            CliError::Findings(_) => Code::Database,
+            CliError::Told(code) => *code,
         }
     }
 

@@ -61,7 +61,6 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     let opened = context.load()?;
     let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
     let missing = opened.config.missing_secrets();
-    let config_trouble = !missing.is_empty();
     if missing.is_empty() {
         findings.push(fine("secrets", "all can be read".into()));
     }
@@ -74,9 +73,13 @@ pub fn check(context: &Context) -> Result<(), CliError> {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
         })?;
     }
-    let count = findings.iter().filter(|f| !f.ok).count();
-    let code = if config_trouble { Code::Config } else { Code::Database };
-    if count == 0 { Ok(()) } else { Err(CliError::Findings { code, count }) }
+    if let Some(missing) = missing.into_iter().next() {
+        return Err(missing.into());
+    }
+    match findings.iter().filter(|f| !f.ok).count() {
+        0 => Ok(()),
+        count => Err(CliError::Findings(count)),
+    }
 }
 
 fn fine(what: &'static str, finding: String) -> Finding {
