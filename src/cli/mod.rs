@@ -195,8 +195,12 @@ impl Opened {
 }
 
 fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
-    let missing = || Refusal::new(Code::NotFound, format!("there is no job `{key}`"));
-    Ok(store.find(key)?.ok_or_else(missing)?)
+    store.find(key)?.ok_or_else(|| no_job(key))
+}
+
+fn no_job(key: &str) -> CliError {
+    Refusal::new(Code::NotFound, format!("there is no job `{key}`: `onceward list` shows what there is"))
+        .into()
 }
 
 /// Who acts, for the history: `cli:user@host`.
@@ -247,7 +251,8 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
 
 /// Help and version are no errors; anything else is a usage error, as JSON if JSON was asked for.
 fn usage(e: &clap::Error) -> ExitCode {
-    if !e.use_stderr() || !std::env::args_os().any(|arg| arg == "--json") {
+    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if !e.use_stderr() || !json {
         let _ = e.print();
         return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
     }

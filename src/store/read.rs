@@ -120,10 +120,15 @@ impl Store {
     /// One job's story; `None` if there is no such job.
     pub fn story(&self, name: &str) -> Result<Option<Story>, StoreError> {
         let Some(id) = self.find(name)? else { return Ok(None) };
+        self.story_of(id).map(Some)
+    }
+
+    /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
+    pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
         let conn = self.reader()?;
         let mut story = story(&conn, id, self.clock.now())?;
         story.history = history::of_job(&conn, id)?;
-        Ok(Some(story))
+        Ok(story)
     }
 
     /// Jobs by number, oldest first.
