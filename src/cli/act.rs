@@ -20,7 +20,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     all: bool,
     /// New content for one job of which certainly nothing happened
-    #[arg(long, value_name = "JSON", requires = "keys")]
+    #[arg(long, value_name = "JSON", requires = "keys", allow_hyphen_values = true)]
     payload: Option<String>,
     /// The new content may change account, amount or currency
     #[arg(long, requires = "payload")]
@@ -33,16 +33,16 @@ pub struct ResolveArgs {
     /// The key, or #ID
     key: String,
     /// It happened, under this reference of the provider's
-    #[arg(long, value_name = "REFERENCE")]
+    #[arg(long, value_name = "REFERENCE", allow_hyphen_values = true)]
     settled: Option<String>,
     /// It did not happen: back to work, next generation
     #[arg(long)]
     not_applied: bool,
     /// It was refused: the job is cancelled
-    #[arg(long, value_name = "WHY")]
+    #[arg(long, value_name = "WHY", allow_hyphen_values = true)]
     rejected: Option<String>,
     /// How you know
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     note: Option<String>,
 }
 

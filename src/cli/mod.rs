@@ -142,7 +142,7 @@ enum Command {
         /// The key, or #ID
         key: String,
         /// The provider's id of the effect
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         reference: String,
     },
     /// The product at work against a faulty provider, with kills
@@ -201,6 +201,16 @@ fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
 fn no_job(key: &str) -> CliError {
     Refusal::new(Code::NotFound, format!("there is no job `{key}`: `onceward list` shows what there is"))
         .into()
+}
+
+/// Several config errors as one, at the place of the first: who mends one wants to hear of all.
+fn all_missing(errors: Vec<ConfigError>) -> Option<ConfigError> {
+    let mut errors = errors.into_iter();
+    let mut first = errors.next()?;
+    for further in errors {
+        first.message.push_str(&format!("; {further}"));
+    }
+    Some(first)
 }
 
 /// Who acts, for the history: `cli:user@host`.
@@ -266,10 +276,10 @@ fn usage(e: &clap::Error) -> ExitCode {
 #[derive(Args, Debug)]
 struct Payload {
     /// The payload, a JSON object
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
     /// The payload from a file; - is stdin
-    #[arg(long, value_name = "FILE", conflicts_with = "payload")]
+    #[arg(long, value_name = "FILE", conflicts_with = "payload", allow_hyphen_values = true)]
     payload_file: Option<PathBuf>,
 }
 

@@ -19,7 +19,7 @@ struct InitView<'a> {
 }
 
 pub fn init(context: &Context) -> Result<(), CliError> {
-    let path = context.config.clone().unwrap_or_else(|| PathBuf::from("onceward.toml"));
+    let path = place(context.config.clone());
     let io = |error| CliError::Io { what: format!("{} cannot be written", path.display()), error };
     // `create_new` decides and makes in one step: whatever is there is never overwritten.
     let mut file = File::create_new(&path).map_err(|e| match e.kind() {
@@ -46,6 +46,12 @@ pub fn init(context: &Context) -> Result<(), CliError> {
     })
 }
 
+/// Where the config is to be: where it would be looked for first.
+fn place(explicit: Option<PathBuf>) -> PathBuf {
+    let named = || std::env::var_os("ONCEWARD_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+    explicit.or_else(named).unwrap_or_else(|| PathBuf::from("onceward.toml"))
+}
+
 /// One finding of `check`.
 #[derive(Serialize)]
 struct Finding {
@@ -67,13 +73,16 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    if opened.config.http.is_some() {
+        findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
+    }
     file(&opened, &mut findings);
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
         })?;
     }
-    if let Some(missing) = missing.into_iter().next() {
+    if let Some(missing) = super::all_missing(missing) {
         return Err(missing.into());
     }
     match findings.iter().filter(|f| !f.ok).count() {
@@ -112,7 +121,13 @@ fn disk(config: &Config) -> Finding {
             )
         }
         Ok(free) => fine("disk", format!("{} MiB are free in {}", free / 1024 / 1024, folder.display())),
-        Err(e) => bad("disk", format!("{} cannot be looked at: {e}", folder.display())),
+        Err(e) => bad(
+            "disk",
+            format!(
+                "{} cannot be looked at ({e}): make the folder, or name another in [store] path",
+                folder.display()
+            ),
+        ),
     }
 }
 
