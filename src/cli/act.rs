@@ -20,7 +20,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     all: bool,
     /// New content for one job of which certainly nothing happened
-    #[arg(long, value_name = "JSON", requires = "keys", allow_hyphen_values = true)]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["class", "all"], allow_hyphen_values = true)]
     payload: Option<String>,
     /// The new content may change account, amount or currency
     #[arg(long, requires = "payload")]

@@ -11,6 +11,9 @@ mod output;
 mod setup;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
 use crate::job::{Code, JobId, Refusal};

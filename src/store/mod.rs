@@ -19,7 +19,7 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::Enqueued;
-pub use history::Entry;
+pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
