@@ -129,6 +129,9 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
         for id in store.parked(&class.map_or(Selection::All, Selection::Class))? {
             jobs.push((name_of(&store, id)?, id));
         }
+        if jobs.is_empty() {
+            context.out.text("no parked job is meant by this")?;
+        }
     }
     for (key, id) in jobs {
         match store.replay(id, None, &actor()) {

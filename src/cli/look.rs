@@ -45,10 +45,9 @@ fn known<T: Copy>(option: &str, word: &str, all: &[T], name: fn(T) -> &'static s
 
 /// A class or park reason, checked.
 pub fn known_class(option: &str, word: &str) -> Result<(), CliError> {
-    if Reason::parse(word).is_some() {
-        return Ok(());
-    }
-    known(option, word, Class::ALL, Class::as_str).map(|_| ())
+    let reasons = Reason::ALL.iter().map(|r| r.as_str()).filter(|r| Class::parse(r).is_none());
+    let words: Vec<&'static str> = Class::ALL.iter().map(|c| c.as_str()).chain(reasons).collect();
+    known(option, word, &words, |word| word).map(|_| ())
 }
 
 pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
@@ -83,7 +82,7 @@ pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
         filter.after = Some(last.job.id);
         left = left.saturating_sub(u32::try_from(page.len()).unwrap_or(left));
     }
-    context.out.text(table.to_string().trim_end())
+    context.out.text(table.trim_fmt().trim_end())
 }
 
 /// Nothing was found: perhaps because the kind is misspelt. Jobs of a kind that left the config are still listed.
