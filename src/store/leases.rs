@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker that is running. Cloned freely; the lock is held as long as the [`OwnerLock`] lives.
+/// A worker that is running. Cloned freely; the lock is held as long as the `OwnerLock` lives.
 #[derive(Clone, Debug)]
 pub struct Owner {
     nonce: Arc<str>,
