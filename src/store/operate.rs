@@ -278,7 +278,6 @@ impl Work<'_> {
             (false, true) => State::Unknown,
             (false, false) => State::Scheduled,
         };
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         self.move_to(state, self.tx.now())
     }
 
@@ -452,7 +451,6 @@ impl Work<'_> {
             last_error: self.job.last_error.as_deref(),
             park_reason: None,
         };
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         let state = rows::move_job(self.tx, &self.job, &to)?;
         self.entry(Action::Cancel, state, None)?;
         Ok(Ok(state))

@@ -12,6 +12,7 @@ use crate::store::history::Action;
 struct TestDesk {
     kinds: Vec<KindDesk>,
     providers: Vec<ProviderDesk>,
+    scope: &'static str,
 }
 
 impl Desk for TestDesk {
@@ -22,7 +23,7 @@ impl Desk for TestDesk {
         &self.providers
     }
     fn scope(&self, _: &str) -> Scope {
-        Scope { send: "here".into(), lookup: "look".into() }
+        Scope { send: self.scope.into(), lookup: "look".into() }
     }
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String> {
         let body = job.payload.clone().ok_or("pruned")?;
@@ -71,23 +72,32 @@ struct Bench {
 
 const NOON: Ms = Ms(1_800_000_000_000);
 
-fn desk() -> Arc<TestDesk> {
-    let kinds = vec![
+fn desk() -> TestDesk {
+    let mut kinds = vec![
         kind("b", Family::B, None),
         kind("asked", Family::B, Some(true)),
         kind("forgets", Family::E, None),
         kind("forgets-asked", Family::E, Some(true)),
+        kind("skips", Family::B, None),
+        kind("spaced", Family::B, None),
     ];
+    kinds[4].terms.on_parked = OnParked::Skip;
+    let rate = |name: &str| (name == "spaced-bank").then_some(1.0);
     let providers = kinds
         .iter()
-        .map(|k| ProviderDesk { name: k.provider.clone(), concurrency: 100, rate: None })
+        .map(|k| ProviderDesk { name: k.provider.clone(), concurrency: 100, rate: rate(&k.provider) })
         .collect();
-    Arc::new(TestDesk { kinds, providers })
+    TestDesk { kinds, providers, scope: "here" }
 }
 
 fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
+    open_with(path, clock, desk())
+}
+
+/// As a process with another config sees the file.
+fn open_with(path: &Path, clock: &Arc<ManualClock>, desk: TestDesk) -> Store {
     let options = Options { create: true, namespace: String::new(), watch: None };
-    Store::open(path, options, clock.clone(), desk()).unwrap()
+    Store::open(path, options, clock.clone(), Arc::new(desk)).unwrap()
 }
 
 impl Bench {
@@ -520,7 +530,7 @@ fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
     let bench = Bench::new();
     let reopen = |path: &Path, namespace: &str| {
         let options = Options { create: true, namespace: namespace.into(), watch: None };
-        Store::open(path, options, bench.clock.clone(), desk()).map(|_| ()).unwrap_err()
+        Store::open(path, options, bench.clock.clone(), Arc::new(desk())).map(|_| ()).unwrap_err()
     };
     assert!(matches!(reopen(&bench.path, "shop"), StoreError::Namespace { .. }));
     bench.execute("UPDATE onceward_meta SET value = '99' WHERE name = 'schema_version'").unwrap();
@@ -531,7 +541,8 @@ fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
     assert!(reopen(&text, "").to_string().contains("not an SQLite file"));
     assert!(std::fs::read_to_string(&text).unwrap().starts_with("Dear Sir"));
     let missing = Options { create: false, namespace: String::new(), watch: None };
-    let error = Store::open(&bench.path.with_file_name("none.db"), missing, bench.clock.clone(), desk());
+    let error =
+        Store::open(&bench.path.with_file_name("none.db"), missing, bench.clock.clone(), Arc::new(desk()));
     assert!(matches!(error, Err(StoreError::NoFile(_))));
 }
 
@@ -628,4 +639,33 @@ fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
     assert_eq!(claim.job().key.as_str(), "two");
     bench.end(claim, Class::Ok);
     assert_eq!(bench.claim().job().key.as_str(), "three");
+}
+
+fn member(kind: &str, group: &str, key: &str, sequence: Option<i64>) -> NewJob {
+    NewJob { group: Some(group.into()), sequence, ..Bench::job(kind, key, "{}") }
+}
+
+#[test]
+fn law_10_a_confirmation_of_a_job_that_its_group_passed_over_is_taken() {
+    let bench = Bench::new();
+    bench.store.enqueue(member("skips", "g", "1", None), "test").unwrap();
+    bench.store.enqueue(member("skips", "g", "2", None), "test").unwrap();
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(bench.claim().job().key.as_str(), "2");
+    let id = bench.story("1").job.id;
+    assert_eq!(bench.store.confirm(id, "po_1", "test").unwrap(), State::Settled);
+}
+
+#[test]
+fn what_never_left_leaves_no_trace_of_a_request_though_the_call_began_after_the_claim() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.clock.advance(Duration::from_millis(3));
+    let outcome = Outcome::new(Class::NotSent, bench.clock.now());
+    bench.store.record(claim, outcome).unwrap();
+    let story = bench.story("k");
+    assert_eq!((story.intent.state, story.intent.requested), (IntentState::Pending, None));
+    assert_eq!(bench.store.confirm(story.job.id, "po_1", "test").unwrap_err().code(), Code::NotAllowed);
 }
