@@ -8,7 +8,8 @@ use super::history::Action;
 use super::record::Recorder;
 use super::{Store, StoreError, Tx, rows, schema};
 use crate::clock::{Ms, millis};
-use crate::job::{JobId, Step};
+use crate::intent::Intent;
+use crate::job::{Job, JobId, Step};
 use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
 use std::fs::{File, TryLockError};
@@ -232,7 +233,7 @@ impl Recorder<'_> {
         outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
         outcome.error = Some("the worker died while this was in flight".into());
         let step = Step::parse(step).unwrap_or(Step::Send);
-        let fallback = fallback_kind(&job);
+        let fallback = fallback_kind(&job, &intent);
         let (kind, scope) = match self.desk.kind(&job.kind) {
             Some(kind) => (kind, self.desk.scope(&job.kind)),
             // Recovery needs no config: without the kind's terms the job becomes a due unknown all the same.
@@ -243,11 +244,12 @@ impl Recorder<'_> {
 }
 
 /// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
-fn fallback_kind(job: &crate::job::Job) -> super::KindDesk {
+fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
     use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
     super::KindDesk {
         kind: job.kind.clone(),
-        provider: String::new(),
+        // It may have been its provider's probe.
+        provider: intent.provider.clone().unwrap_or_else(|| job.kind.clone()),
         terms: Terms {
             family: Family::B,
             window: None,

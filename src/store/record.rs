@@ -344,7 +344,9 @@ pub(super) fn move_to_settled(tx: &Tx<'_>, job: &Job) -> Result<(), StoreError> 
         last_error: None,
         park_reason: None,
     };
-    rows::move_job(tx, job, &to).map(|_| ())
+    rows::move_job(tx, job, &to)?;
+    // Its call may still run, but whatever that brings is a late result, which says nothing about the provider.
+    holds::give_up_probe(tx, job.id)
 }
 
 /// Confirmation gaps are counted in buckets of an eighth of a doubling: a percentile is read off within 9 %.
@@ -451,8 +453,5 @@ fn release(
     let mut entry = Entry::new(id, Action::Release, tx.now(), actor);
     (entry.attempt, entry.from, entry.to) = (Some(job.tries), Some(State::Running), Some(state));
     history::append(tx, &entry)?;
-    tx.conn()
-        .prepare_cached("UPDATE onceward_holds SET probe_job = NULL WHERE probe_job = ?1")?
-        .execute([id.0])?;
-    Ok(())
+    holds::give_up_probe(tx, id)
 }

@@ -669,3 +669,35 @@ fn what_never_left_leaves_no_trace_of_a_request_though_the_call_began_after_the_
     assert_eq!((story.intent.state, story.intent.requested), (IntentState::Pending, None));
     assert_eq!(bench.store.confirm(story.job.id, "po_1", "test").unwrap_err().code(), Code::NotAllowed);
 }
+
+#[test]
+fn a_probe_that_is_confirmed_meanwhile_lets_the_next_probe_go() {
+    let bench = Bench::new();
+    bench.enqueue("b", "1");
+    bench.enqueue("b", "2");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    bench.clock.advance(Duration::from_secs(31));
+    let probe = bench.claim();
+    bench.store.confirm(probe.job().id, "po_1", "test").unwrap();
+    bench.end(probe, Class::Timeout);
+    bench.clock.advance(Duration::from_secs(31));
+    assert_eq!(bench.claim().job().key.as_str(), "2");
+}
+
+#[test]
+fn a_probe_of_a_dead_worker_is_given_up_by_a_worker_that_does_not_know_its_kind() {
+    let bench = Bench::new();
+    bench.enqueue("b", "1");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    bench.clock.advance(Duration::from_secs(31));
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    let probe = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(probe.len(), 1);
+    drop((probe, lock));
+    let other = open_with(&bench.path, &bench.clock, TestDesk { kinds: Vec::new(), ..desk() });
+    assert_eq!(other.recover(&bench.owner).unwrap(), 1);
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.claim().job().key.as_str(), "1");
+}
