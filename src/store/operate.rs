@@ -267,18 +267,15 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Due now, with attempts and age begun anew; behind whoever of its group is on the way.
+    /// Due now, with attempts and age begun anew; in its group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
-        let waits = match &self.job.group {
-            Some(group) => self.job.state != State::Unknown && order::somebody_is_out(self.tx, group)?,
-            None => false,
+        let Some(group) = &self.job.group else {
+            let state = if in_doubt { State::Unknown } else { State::Scheduled };
+            return self.move_to(state, self.tx.now());
         };
-        let state = match (waits, in_doubt) {
-            (true, _) => State::Waiting,
-            (false, true) => State::Unknown,
-            (false, false) => State::Scheduled,
-        };
-        self.move_to(state, self.tx.now())
+        self.move_to(State::Waiting, self.tx.now())?;
+        order::advance(self.tx, group)?;
+        Ok(rows::must_load(self.tx.conn(), self.job.id)?.0.state)
     }
 
     fn move_to(&self, state: State, run_after: Ms) -> Result<State, StoreError> {

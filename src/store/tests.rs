@@ -701,3 +701,43 @@ fn a_probe_of_a_dead_worker_is_given_up_by_a_worker_that_does_not_know_its_kind(
     bench.clock.advance(Duration::from_secs(61));
     assert_eq!(bench.claim().job().key.as_str(), "1");
 }
+
+#[test]
+fn law_12_a_replayed_job_waits_for_a_predecessor_that_is_not_done() {
+    let bench = Bench::new();
+    for n in 1..=3 {
+        bench.store.enqueue(member("b", "g", &n.to_string(), Some(n)), "test").unwrap();
+    }
+    let three = bench.story("3").job.id;
+    bench.store.cancel(three, "test").unwrap();
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(bench.store.replay(three, None, "test").unwrap(), State::Waiting);
+    assert!(bench.claims(5).is_empty(), "the parked head holds its group");
+
+    let parked = |key: &str, class| {
+        let claim = bench.claim();
+        assert_eq!(claim.job().key.as_str(), key);
+        bench.end(claim, class);
+        bench.story(key).job.id
+    };
+    for key in ["s1", "s2", "s3"] {
+        bench.store.enqueue(member("skips", "s", key, None), "test").unwrap();
+    }
+    let first = parked("s1", Class::Rejected);
+    let second = parked("s2", Class::Rejected);
+    bench.store.cancel(bench.story("s3").job.id, "test").unwrap();
+    bench.store.replay(first, None, "test").unwrap();
+    for _ in 0..3 {
+        parked("s1", Class::Timeout);
+        bench.clock.advance(Duration::from_secs(10));
+    }
+    assert_eq!(bench.story("s1").job.state, State::Parked);
+    assert_eq!(bench.store.replay(second, None, "test").unwrap(), State::Waiting);
+    assert!(bench.claims(5).is_empty(), "the first is in doubt, so the second may not go");
+    assert_eq!(bench.store.replay(first, None, "test").unwrap(), State::Unknown);
+    bench.clock.advance(Duration::from_secs(31));
+    let claim = bench.claim();
+    bench.end(claim, Class::Ok);
+    assert_eq!(bench.claim().job().key.as_str(), "s2");
+}
