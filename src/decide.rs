@@ -492,6 +492,9 @@ impl Facts<'_> {
         // A fetch has no terms of its own: what a duplicate's error named was accepted, so it proves nothing anyway.
         let (lag, authoritative) =
             self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
+        // The clock was set back since: how long ago it was is not known, so the lag begins anew, and nothing freezes.
+        g.last_sent = g.last_sent.map(|at| at.min(outcome.started));
+        g.not_found_at = g.not_found_at.map(|at| at.min(outcome.started));
         let late_enough = |from: Option<Ms>| from.is_none_or(|from| outcome.started >= from.plus(lag));
         if late_enough(g.last_sent) && late_enough(g.not_found_at) {
             g.not_found = g.not_found.saturating_add(1);

@@ -425,3 +425,13 @@ fn the_laws_hold_in_every_cell_of_the_table() {
         assert_eq!(decision.refund, free && cell.step == Step::Send, "{}", case());
     }
 }
+
+#[test]
+fn a_send_that_lies_in_the_future_does_not_put_look_ups_off_until_then() {
+    let mut cell = Cell::new(terms(Family::E, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+    cell.intent.generation.last_sent = Some(Ms(NOW.0 + 1000 * HOUR));
+    let decision = cell.decide();
+    assert_eq!(decision.generation.not_found, 0, "how long ago it was is not known, so the lag begins anew");
+    let Next::Unknown { due } = decision.next else { panic!("{decision:?}") };
+    assert!(due <= NOW.plus(Duration::from_secs(120)), "{due}");
+}

@@ -204,11 +204,11 @@ fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
 fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
     let moved = tx.conn().execute(
         "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
-         WHERE state IN ('scheduled','unknown') AND claimable = 0 AND due_by_app = 0",
+         WHERE state IN ('scheduled','unknown','waiting') AND claimable = 0 AND due_by_app = 0",
         [millis(back)],
     )?;
     tx.conn().execute(
-        "UPDATE onceward_holds SET until_ms = until_ms - ?1 WHERE until_ms IS NOT NULL",
+        "UPDATE onceward_holds SET until_ms = until_ms - ?1, tokens_ms = tokens_ms - ?1",
         [millis(back)],
     )?;
     tx.conn()

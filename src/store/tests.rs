@@ -741,3 +741,22 @@ fn law_12_a_replayed_job_waits_for_a_predecessor_that_is_not_done() {
     bench.end(claim, Class::Ok);
     assert_eq!(bench.claim().job().key.as_str(), "s2");
 }
+
+#[test]
+fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
+    let bench = Bench::new();
+    bench.store.enqueue(member("b", "g", "1", None), "test").unwrap();
+    bench.store.enqueue(member("b", "g", "2", None), "test").unwrap();
+    bench.enqueue("spaced", "s1");
+    bench.enqueue("spaced", "s2");
+    let mut claims = bench.claims(5);
+    assert_eq!(claims.len(), 2);
+    let day = Duration::from_secs(86_400);
+    bench.clock.step(-86_400_000);
+    bench.store.set_back(day).unwrap();
+    bench.clock.advance(Duration::from_secs(2));
+    bench.end(claims.remove(0), Class::Ok);
+    let mut keys: Vec<_> = bench.claims(5).iter().map(|c| c.job().key.as_str().to_string()).collect();
+    keys.sort();
+    assert_eq!(keys, ["2", "s2"]);
+}
