@@ -179,12 +179,23 @@ impl Store {
         })
     }
 
-    /// The wall clock was set back by `back` while this process ran.
+    /// The wall clock was set back by `back` while this process ran. Every worker of the file sees that; the first to
+    /// say so moves the due times, and the others find it done.
     pub fn set_back(&self, back: Duration) -> Result<(), StoreError> {
-        self.write(move |tx| set_back(tx, back))
+        self.write(move |tx| {
+            let last = schema::meta(tx.conn(), SET_BACK)?.and_then(|v| v.parse().ok()).map(Ms);
+            if last.is_some_and(|at| at <= tx.now() && tx.now().since(at) < SAME_SET_BACK) {
+                return Ok(());
+            }
+            set_back(tx, back)
+        })
     }
 }
 
+/// When, by the clock as it then was, the last set-back was written down.
+const SET_BACK: &str = "set_back_ms";
+/// Workers look at the clock each second, so within this they speak of the same set-back.
+const SAME_SET_BACK: Duration = Duration::from_secs(5);
 const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
   FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
   WHERE o.gone_ms IS NULL AND o.nonce <> ?1 GROUP BY o.nonce";
@@ -213,6 +224,11 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
     )?;
     tx.conn()
         .execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
+    tx.conn().execute(
+        "INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (SET_BACK, tx.now().0.to_string()),
+    )?;
     tx.count("clock_set_backs", 1);
     log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
     Ok(())

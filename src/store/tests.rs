@@ -760,3 +760,22 @@ fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
     keys.sort();
     assert_eq!(keys, ["2", "s2"]);
 }
+
+#[test]
+fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    let due = bench.story("k").job.run_after;
+    let hour = Duration::from_secs(3600);
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    bench.clock.advance(Duration::from_millis(700));
+    open(&bench.path, &bench.clock).set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
+    bench.clock.advance(Duration::from_secs(60));
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
+}
