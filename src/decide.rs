@@ -506,7 +506,8 @@ impl Facts<'_> {
             return self.doubt(g, due);
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
-        if !authoritative || g.accepted || !same_place {
+        // An external job's next generation would be nobody's to send: the app calls only when it is told `created`.
+        if !authoritative || g.accepted || !same_place || self.terms.external {
             let reason = Reason::UnknownOutcome;
             return (Next::Parked { reason, intent: IntentState::Requested }, g, false);
         }

@@ -435,3 +435,16 @@ fn a_send_that_lies_in_the_future_does_not_put_look_ups_off_until_then() {
     let Next::Unknown { due } = decision.next else { panic!("{decision:?}") };
     assert!(due <= NOW.plus(Duration::from_secs(120)), "{due}");
 }
+
+#[test]
+fn an_external_job_that_is_nowhere_is_a_persons_matter_not_a_new_generation() {
+    let mut cell = Cell::new(terms(Family::B, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+    cell.terms.external = true;
+    (cell.intent.generation.not_found, cell.intent.generation.not_found_at) = (1, Some(Ms(NOW.0 - HOUR / 2)));
+    let decision = cell.decide();
+    assert_eq!(decision.generation.number, 1);
+    assert!(matches!(
+        decision.next,
+        Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested }
+    ));
+}

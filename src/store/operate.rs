@@ -269,22 +269,24 @@ impl Work<'_> {
 
     /// Due now, with attempts and age begun anew; in its group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
+        // What is in doubt has left, so it grows old even if it is only asked about from now on.
+        let age_from = in_doubt.then_some(self.tx.now());
         let Some(group) = &self.job.group else {
             let state = if in_doubt { State::Unknown } else { State::Scheduled };
-            return self.move_to(state, self.tx.now());
+            return self.move_to(state, self.tx.now(), age_from);
         };
-        self.move_to(State::Waiting, self.tx.now())?;
+        self.move_to(State::Waiting, self.tx.now(), age_from)?;
         order::advance(self.tx, group)?;
         Ok(rows::must_load(self.tx.conn(), self.job.id)?.0.state)
     }
 
-    fn move_to(&self, state: State, run_after: Ms) -> Result<State, StoreError> {
+    fn move_to(&self, state: State, run_after: Ms, age_from: Option<Ms>) -> Result<State, StoreError> {
         let to = rows::Move {
             state,
             run_after,
             attempts: 0,
             pauses: 0,
-            age_from: None,
+            age_from,
             error_class: self.job.error_class,
             last_error: self.job.last_error.as_deref(),
             park_reason: None,
@@ -334,14 +336,15 @@ impl Work<'_> {
                 let state = if kind.terms.external { IntentState::Requested } else { IntentState::Pending };
                 self.renew(kind, &g, true, state)?;
                 if kind.terms.external {
-                    self.move_to(State::Unknown, self.tx.now().plus(kind.terms.max_age))?
+                    let due = self.tx.now().plus(kind.terms.max_age);
+                    self.move_to(State::Unknown, due, Some(due))?
                 } else {
                     self.back_to_work(false)?
                 }
             }
             Resolution::Rejected(_) => {
                 self.write_intent_state(IntentState::Rejected)?;
-                self.move_to(State::Cancelled, self.job.run_after)?
+                self.move_to(State::Cancelled, self.job.run_after, None)?
             }
         };
         self.entry(Action::Resolve, state, detail)?;

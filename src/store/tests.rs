@@ -779,3 +779,41 @@ fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
     bench.store.set_back(hour).unwrap();
     assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
 }
+
+#[test]
+fn a_replayed_unknown_that_can_only_be_asked_about_grows_old_again() {
+    let bench = Bench::new();
+    bench.enqueue("forgets-asked", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    let ask_until_parked = || {
+        for _ in 0..2 {
+            bench.clock.advance(Duration::from_secs(36 * 3600 + 60));
+            for claim in bench.claims(1) {
+                assert_eq!(claim.step(), Step::LookUp);
+                bench.end(claim, Class::LookupFailed);
+                bench.clock.advance(Duration::from_secs(60));
+            }
+        }
+        bench.clock.advance(Duration::from_secs(60));
+        assert!(bench.claims(1).is_empty());
+        assert_eq!(bench.story("k").job.park_reason, Some(Reason::UnknownOutcome));
+    };
+    ask_until_parked();
+    bench.store.replay(bench.story("k").job.id, None, "test").unwrap();
+    bench.clock.advance(Duration::from_secs(31));
+    ask_until_parked();
+}
+
+#[test]
+fn an_external_job_is_asked_about_after_its_time_however_long_that_was() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let long = Duration::from_secs(30 * 86_400);
+    store.enqueue(NewJob { external: Some(long), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    bench.clock.advance(long);
+    let claims = store.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.iter().map(Claim::step).collect::<Vec<_>>(), [Step::LookUp]);
+}
