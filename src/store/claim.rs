@@ -7,7 +7,7 @@
 use super::history::{Action, Entry};
 use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
 use crate::clock::Ms;
-use crate::decide::{Plan, plan};
+use crate::decide::{Family, Plan, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
 use rusqlite::named_params;
@@ -276,10 +276,13 @@ impl Round<'_> {
             }
         }
         let started = self.now.wall;
+        // Only what will be marked before its first byte can prove by this that nothing left. Whoever recovers it may
+        // have another config, so the row says it.
+        let marks = step == Step::Send && kind.terms.family == Family::E;
         self.tx.conn().prepare_cached(LEASE)?.execute(named_params! {
             ":id": job.id.0, ":owner": self.owner.nonce(), ":expires": started.plus(self.lease).0,
             ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
-            ":max": kind.terms.max_attempts,
+            ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" },
         })?;
         if step == Step::Send {
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
@@ -383,7 +386,7 @@ fn words(reason: Reason) -> &'static str {
 
 const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
     lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
-    lease_phase = 'claimed', tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
+    lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
   WHERE id = :id AND claimable = 1";
 const REQUESTED: &str =

@@ -817,3 +817,17 @@ fn an_external_job_is_asked_about_after_its_time_however_long_that_was() {
     let claims = store.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims;
     assert_eq!(claims.iter().map(Claim::step).collect::<Vec<_>>(), [Step::LookUp]);
 }
+
+#[test]
+fn law_5_a_crash_is_judged_by_what_was_promised_at_the_claim_not_by_a_later_config() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    let sent = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+    drop((sent, lock));
+    let mut later = desk();
+    later.kinds[0].terms.family = Family::E;
+    let store = open_with(&bench.path, &bench.clock, later);
+    assert_eq!(store.recover(&bench.owner).unwrap(), 1);
+    assert_eq!(bench.story("k").job.park_reason, Some(Reason::UnknownOutcome));
+}
