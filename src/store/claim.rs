@@ -275,6 +275,9 @@ impl Round<'_> {
                 }
             }
         }
+        if step == Step::Send && !intent.generation.unknown {
+            self.readdress(job.id, &mut intent, &scope)?;
+        }
         let started = self.now.wall;
         // Only what will be marked before its first byte can prove by this that nothing left. Whoever recovers it may
         // have another config, so the row says it.
@@ -303,6 +306,20 @@ impl Round<'_> {
             ":id": id.0, ":method": frozen.method, ":path": frozen.path, ":headers": headers, ":body": frozen.body,
             ":lookup": frozen.lookup_path, ":send": scope.send, ":scope_lookup": scope.lookup,
         })?;
+        Ok(())
+    }
+
+    /// Nothing of this generation is in doubt, so it goes wherever the config now says, and is asked about there. The
+    /// look-up stays the one that was rendered.
+    fn readdress(&self, id: JobId, intent: &mut Intent, scope: &Scope) -> Result<(), StoreError> {
+        let Some(frozen) = intent.scope.as_mut().filter(|frozen| frozen.send != scope.send) else {
+            return Ok(());
+        };
+        frozen.send.clone_from(&scope.send);
+        self.tx
+            .conn()
+            .prepare_cached("UPDATE onceward_intents SET scope_send = ?2 WHERE id = ?1")?
+            .execute((id.0, &scope.send))?;
         Ok(())
     }
 

@@ -831,3 +831,23 @@ fn law_5_a_crash_is_judged_by_what_was_promised_at_the_claim_not_by_a_later_conf
     assert_eq!(store.recover(&bench.owner).unwrap(), 1);
     assert_eq!(bench.story("k").job.park_reason, Some(Reason::UnknownOutcome));
 }
+
+#[test]
+fn the_scope_is_where_the_request_went_not_where_an_earlier_one_could_not_go() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    // The credential is exchanged, and the provider rests for a while.
+    bench.clock.advance(Duration::from_secs(31));
+    let there = open_with(&bench.path, &bench.clock, TestDesk { scope: "there", ..desk() });
+    let claim = there.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    let outcome = Outcome::new(Class::Timeout, claim.started());
+    there.record(claim, outcome).unwrap();
+    let story = bench.story("k");
+    assert_eq!(story.job.state, State::Unknown);
+    assert_eq!(story.intent.scope.unwrap().send, "there");
+    bench.clock.advance(Duration::from_secs(62));
+    assert!(bench.claims(1).is_empty(), "the old config may not send it again: it went elsewhere");
+    assert_eq!(bench.story("k").job.park_reason, Some(Reason::ScopeChanged));
+}
