@@ -285,8 +285,8 @@ impl Recorder<'_> {
                 entry.error = Some(format!("a second, different reference: {}", second.unwrap_or("none")));
             }
         } else if good && !self.taken(job, intent, kind, outcome)? {
-            let newer_sent =
-                intent.generation.number > claim.intent().generation.number && intent.generation.sends > 0;
+            let newer_sent = intent.generation.number > claim.intent().generation.number
+                && (intent.generation.sends > 0 || job.state == State::Running);
             if newer_sent {
                 alarm(self.tx, job, outcome.reference.as_deref(), None);
             }

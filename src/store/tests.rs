@@ -851,3 +851,20 @@ fn the_scope_is_where_the_request_went_not_where_an_earlier_one_could_not_go() {
     assert!(bench.claims(1).is_empty(), "the old config may not send it again: it went elsewhere");
     assert_eq!(bench.story("k").job.park_reason, Some(Reason::ScopeChanged));
 }
+
+#[test]
+fn law_10_a_late_success_raises_the_alarm_while_a_newer_generation_is_out() {
+    let bench = Bench::new();
+    bench.enqueue("forgets", "k");
+    let (dead, lock) = bench.store.register("slow:9").unwrap();
+    let stale = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    bench.store.mark_sending(&stale).unwrap();
+    drop(lock);
+    bench.store.recover(&bench.owner).unwrap();
+    let id = stale.job().id;
+    bench.store.resolve(id, Resolution::NotApplied, None, "test").unwrap();
+    let newer = bench.claim();
+    assert_eq!(newer.intent().generation.number, 2);
+    assert_eq!(bench.end(stale, Class::Ok), Recorded::Late);
+    assert_eq!(bench.store.stats().unwrap().counters.get("double_effects"), Some(&1));
+}
