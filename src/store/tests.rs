@@ -868,3 +868,18 @@ fn law_10_a_late_success_raises_the_alarm_while_a_newer_generation_is_out() {
     assert_eq!(bench.end(stale, Class::Ok), Recorded::Late);
     assert_eq!(bench.store.stats().unwrap().counters.get("double_effects"), Some(&1));
 }
+
+#[test]
+fn an_owner_taken_for_gone_is_still_found_when_it_dies_with_jobs() {
+    let bench = Bench::new();
+    let (idle, lock) = bench.store.register("idle:9").unwrap();
+    std::fs::remove_file(format!("{}-owner-{}", bench.path.display(), idle.nonce())).unwrap();
+    bench.clock.advance(Duration::from_secs(1));
+    bench.store.recover(&bench.owner).unwrap();
+    bench.enqueue("b", "k");
+    let claims = bench.store.claim(&idle, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.len(), 1);
+    drop((claims, lock));
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+}
