@@ -166,7 +166,8 @@ impl Work<'_> {
             }
             IntentState::Requested
         } else {
-            if self.intent.state == IntentState::Rejected {
+            // Other bytes need another key, even if what went out under this one certainly had no effect.
+            if self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0) {
                 g = next_generation(&g);
             }
             IntentState::Pending

@@ -883,3 +883,20 @@ fn an_owner_taken_for_gone_is_still_found_when_it_dies_with_jobs() {
     bench.clock.advance(Duration::from_secs(61));
     assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
 }
+
+#[test]
+fn law_7_amended_content_never_goes_out_under_a_key_that_was_sent_with_other_bytes() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    let mut outcome = Outcome::new(Class::Rejected, claim.started());
+    outcome.retry_on = true;
+    bench.store.record(claim, outcome).unwrap();
+    bench.clock.advance(Duration::from_secs(80 * 3600));
+    assert!(bench.claims(1).is_empty());
+    let story = bench.story("k");
+    assert_eq!((story.job.park_reason, story.intent.generation.sends), (Some(Reason::TooOld), 1));
+    let content = Bench::job("b", "k", r#"{"n":2}"#);
+    bench.store.replay(story.job.id, Some(Amendment { content, money: false }), "test").unwrap();
+    assert_eq!(bench.story("k").intent.generation.number, 2);
+}
