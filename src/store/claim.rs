@@ -12,7 +12,7 @@ use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
 use rusqlite::named_params;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A worker's right to make one attempt. Only [`Store::claim`] makes one, and recording or releasing spends it:
@@ -86,12 +86,35 @@ pub struct Claimed {
 impl Store {
     /// Claims up to `most` jobs for this worker.
     pub fn claim(&self, owner: &Owner, most: usize, lease: Duration) -> Result<Claimed, StoreError> {
-        let (desk, clock, owner) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+        self.give_back_doubtful()?;
+        let (desk, clock, worker) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+        let leased = Arc::new(Mutex::new(Vec::new()));
+        let inside = Arc::clone(&leased);
+        let claimed = self.write(move |tx| {
+            let now = Store::present(clock.as_ref());
+            let claimed = Round { tx, desk: desk.as_ref(), owner: &worker, now, lease }.claim(most)?;
+            *lock(&inside) = claimed.claims.iter().map(|c| (c.job.id, c.token, worker.clone())).collect();
+            Ok(claimed)
+        });
+        if matches!(claimed, Err(StoreError::CommitUnknown(_))) {
+            lock(&self.doubtful).append(&mut lock(&leased));
+        }
+        claimed
+    }
+
+    /// Leases of which nobody has the claim, for the COMMIT failed and may have been written all the same. Their owner
+    /// lives, so no other worker would ever take them over.
+    fn give_back_doubtful(&self) -> Result<(), StoreError> {
+        let mut doubtful = lock(&self.doubtful);
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let leases = doubtful.clone();
         self.write(move |tx| {
-            let round =
-                Round { tx, desk: desk.as_ref(), owner: &owner, now: Store::present(clock.as_ref()), lease };
-            round.claim(most)
-        })
+            leases.iter().try_for_each(|(id, token, owner)| super::record::release(tx, *id, *token, owner))
+        })?;
+        doubtful.clear();
+        Ok(())
     }
 
     /// Marks the moment before the first byte, for a provider that cannot be asked again.
@@ -111,6 +134,10 @@ impl Store {
             }
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Round<'a> {

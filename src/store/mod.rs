@@ -30,10 +30,10 @@ pub use writer::Tx;
 use crate::clock::Clock;
 use crate::decide::{Now, Terms};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::{Code, Job, Refusal};
+use crate::job::{Code, Job, JobId, Refusal};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What went wrong with the file.
@@ -170,6 +170,8 @@ pub struct Store {
     namespace: Arc<str>,
     writer: writer::Writer,
     pool: r2d2::Pool<Readers>,
+    /// Leases that a claim may have written though its COMMIT failed: job, token, owner.
+    doubtful: Mutex<Vec<(JobId, i64, Owner)>>,
 }
 
 impl Store {
@@ -192,7 +194,15 @@ impl Store {
             .build_unchecked(Readers { path: path.to_path_buf() });
         let writer = writer::Writer::start(path, Arc::clone(&clock), options.watch)?;
         let namespace = options.namespace.into();
-        Ok(Store { path: path.to_path_buf(), clock, desk, namespace, writer, pool })
+        Ok(Store {
+            path: path.to_path_buf(),
+            clock,
+            desk,
+            namespace,
+            writer,
+            pool,
+            doubtful: Mutex::default(),
+        })
     }
 
     /// The file.

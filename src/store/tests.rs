@@ -900,3 +900,34 @@ fn law_7_amended_content_never_goes_out_under_a_key_that_was_sent_with_other_byt
     bench.store.replay(story.job.id, Some(Amendment { content, money: false }), "test").unwrap();
     assert_eq!(bench.story("k").intent.generation.number, 2);
 }
+
+#[test]
+fn a_claim_whose_commit_is_not_known_is_given_back_if_it_was_stored_after_all() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    // A reference that is only checked at COMMIT makes just that fail.
+    bench
+        .execute(
+            "CREATE TABLE wrong (id INTEGER REFERENCES onceward_jobs (id) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    bench
+        .execute("CREATE TRIGGER spoil AFTER UPDATE OF lease_owner ON onceward_jobs BEGIN INSERT INTO wrong VALUES (99); END")
+        .unwrap();
+    let failed = bench.store.claim(&bench.owner, 1, Duration::from_secs(60));
+    assert!(matches!(failed, Err(StoreError::CommitUnknown(_))), "{failed:?}");
+    bench.execute("DROP TRIGGER spoil").unwrap();
+    // This time it was not stored. Now as if it had been: the row is leased, and nobody has the claim.
+    assert_eq!(bench.store.doubtful.lock().unwrap().len(), 1);
+    bench
+        .execute(
+            "UPDATE onceward_jobs SET state = 'running', claimable = 0, attempts = 1, tries = 1, lease_token = 1,
+               lease_owner = (SELECT nonce FROM onceward_owners), lease_expires_ms = 1, lease_started_ms = 1,
+               lease_step = 'send', lease_phase = 'sending'",
+        )
+        .unwrap();
+    let claim = bench.claim();
+    assert_eq!((claim.job().attempts, claim.job().tries), (1, 2));
+    assert!(bench.store.doubtful.lock().unwrap().is_empty());
+    assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Release]);
+}
