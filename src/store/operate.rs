@@ -372,7 +372,8 @@ impl Work<'_> {
 
     fn settle(&self, reference: &str) -> Result<State, StoreError> {
         let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
-        settle(self.tx, self.job.id, &self.intent, Some(reference), None, unique)?;
+        let generation = self.intent.generation.number;
+        settle(self.tx, self.job.id, &self.intent, generation, Some(reference), None, unique)?;
         move_to_settled(self.tx, &self.job)?;
         Ok(State::Settled)
     }

@@ -205,6 +205,7 @@ impl Recorder<'_> {
                 self.tx,
                 job.id,
                 intent,
+                intent.generation.number,
                 outcome.reference.as_deref(),
                 outcome.result.as_deref(),
                 kind.unique,
@@ -292,6 +293,7 @@ impl Recorder<'_> {
                 self.tx,
                 job.id,
                 intent,
+                claim.intent().generation.number,
                 outcome.reference.as_deref(),
                 outcome.result.as_deref(),
                 kind.unique,
@@ -310,20 +312,21 @@ const INTENT_STATE: &str = "UPDATE onceward_intents SET state = :state,
   WHERE id = :id AND state <> 'settled'";
 
 const SETTLE: &str = "UPDATE onceward_intents SET state = 'settled', reference = :reference,
-    reference_generation = generation, reference_shared = :shared, confirmed_ms = :now, result = :result
+    reference_generation = :generation, reference_shared = :shared, confirmed_ms = :now, result = :result
   WHERE id = :id AND state <> 'settled'";
 
-/// Settles an intent, for ever.
+/// Settles an intent, for ever; `generation` is the one that brought the reference.
 pub(super) fn settle(
     tx: &Tx<'_>,
     id: JobId,
     intent: &Intent,
+    generation: u32,
     reference: Option<&str>,
     result: Option<&str>,
     unique: bool,
 ) -> Result<(), StoreError> {
     tx.conn().prepare_cached(SETTLE)?.execute(named_params! {
-        ":id": id.0, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
+        ":id": id.0, ":generation": generation, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
     })?;
     let gap = intent.requested.map_or(Duration::ZERO, |from| tx.now().since(from));
     tx.count(format!("gap:{}", gap_bucket(gap)), 1);

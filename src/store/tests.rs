@@ -931,3 +931,20 @@ fn a_claim_whose_commit_is_not_known_is_given_back_if_it_was_stored_after_all() 
     assert!(bench.store.doubtful.lock().unwrap().is_empty());
     assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Release]);
 }
+
+#[test]
+fn a_late_success_is_kept_as_the_effect_of_the_generation_that_brought_it() {
+    let bench = Bench::new();
+    bench.enqueue("forgets", "k");
+    let (dead, lock) = bench.store.register("slow:9").unwrap();
+    let stale = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    bench.store.mark_sending(&stale).unwrap();
+    drop(lock);
+    bench.store.recover(&bench.owner).unwrap();
+    bench.store.resolve(stale.job().id, Resolution::NotApplied, None, "test").unwrap();
+    assert_eq!(bench.end(stale, Class::Ok), Recorded::Late);
+    let conn = bench.store.reader().unwrap();
+    let generation: u32 =
+        conn.query_row("SELECT reference_generation FROM onceward_intents", [], |row| row.get(0)).unwrap();
+    assert_eq!((generation, bench.story("k").intent.generation.number), (1, 2));
+}
