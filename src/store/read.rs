@@ -206,7 +206,7 @@ impl Store {
         while let Some(row) = rows.next()? {
             let (kind, running, waits): (String, bool, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let Some(kind) = self.desk.kind(&kind) else { continue };
-            let cannot_ask = (waits || kind.terms.external) && kind.terms.lookup.is_none();
+            let cannot_ask = kind.terms.external || (waits && kind.terms.lookup.is_none());
             let health = holds::read(&conn, &kind.provider)?.health(now);
             let kept_back = matches!(health, holds::Health::Held | holds::Health::Paused);
             if running || !(cannot_ask || kept_back) {

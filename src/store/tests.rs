@@ -948,3 +948,14 @@ fn a_late_success_is_kept_as_the_effect_of_the_generation_that_brought_it() {
         conn.query_row("SELECT reference_generation FROM onceward_intents", [], |row| row.get(0)).unwrap();
     assert_eq!((generation, bench.story("k").intent.generation.number), (1, 2));
 }
+
+#[test]
+fn an_external_job_keeps_no_worker_from_being_idle() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let day = Duration::from_secs(86_400);
+    store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    assert!(!store.something_to_do().unwrap());
+}
