@@ -61,6 +61,8 @@ pub enum Ended {
     Abandoned(usize),
 }
 
+/// A worker that is to end by itself gives up after so many claims that failed in a row.
+const FAILURES: u32 = 5;
 /// How long a worker waits when it knows of nothing to wait for.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -202,10 +204,14 @@ impl Dispatcher {
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
-            let round = self.claim();
+            let mut round = self.claim();
             if self.busy == 0 && self.options.until != Until::Stopped {
-                match round {
+                match &mut round {
                     Round::Nothing { .. } if self.is_over() => return Ok(Ended::Finished),
+                    // Whoever waits for the end learns why there is none; a worker that stays goes on trying.
+                    Round::Failed { error, .. } if self.failures >= FAILURES => {
+                        return Err(std::mem::replace(error, StoreError::Closed));
+                    }
                     Round::NoRoom => {
                         return Err(StoreError::Full("less is free than limits.free_disk".into()));
                     }
@@ -215,7 +221,7 @@ impl Dispatcher {
             let pause = match round {
                 Round::Some { next } | Round::Nothing { next } => next,
                 Round::NoRoom => ROUND,
-                Round::Failed { pause } => pause,
+                Round::Failed { pause, .. } => pause,
             };
             match self.wait(pause) {
                 Some(Event::Stop) => return Ok(self.finish()),
@@ -251,7 +257,7 @@ impl Dispatcher {
                 let pause = crate::retry::backoff(self.failures, base, cap, 1.0);
                 let file = self.shared.store.path().display();
                 log::error!("nothing could be claimed from {file}: {e}; next try in {pause:?}");
-                Round::Failed { pause }
+                Round::Failed { pause, error: e }
             }
         }
     }
@@ -328,7 +334,7 @@ enum Round {
     /// The disk is too full to record anything.
     NoRoom,
     /// The file could not be read or written.
-    Failed { pause: Duration },
+    Failed { pause: Duration, error: StoreError },
 }
 
 /// One attempt, from claim to record.
@@ -388,4 +394,42 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         outcome.error = Some("the call ended in a fault of this program's own; please report it".into());
         outcome
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::config::Config;
+
+    #[test]
+    fn a_worker_that_is_to_end_by_itself_ends_when_nothing_can_be_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::parse("", &dir.path().join("onceward.toml")).unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
+        let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
+        let desk: Arc<dyn Desk> = trade.clone();
+        let store = Arc::new(Store::open(&dir.path().join("t.db"), file, clock, desk).unwrap());
+        store
+            .write(|tx| {
+                Ok(tx.conn().execute_batch("ALTER TABLE onceward_jobs RENAME COLUMN claimable TO gone")?)
+            })
+            .unwrap();
+        let options = Options {
+            threads: 1,
+            lease: Duration::from_secs(60),
+            grace: Duration::ZERO,
+            free_disk: 0,
+            until: Until::Once,
+            name: "test:1".into(),
+        };
+        let stop = Stop::new();
+        let late = stop.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(20));
+            late.request();
+        });
+        assert!(run(store, trade, options, stop).is_err());
+    }
 }
