@@ -272,19 +272,20 @@ impl Dispatcher {
         }
     }
 
-    /// Waits for an event, and takes all that are queued with it.
+    /// Waits for an event, and takes all that are queued with it; those after a stop are for [`Dispatcher::finish`].
     fn wait(&mut self, pause: Duration) -> Option<Event> {
-        let mut last = None;
-        let first = self.events.recv_timeout(pause).ok();
-        for event in first.into_iter().chain(self.events.try_iter().collect::<Vec<_>>()) {
-            if matches!(event, Event::Done) {
-                self.busy = self.busy.saturating_sub(1);
+        let mut event = self.events.recv_timeout(pause).ok()?;
+        loop {
+            match event {
+                Event::Stop => return Some(event),
+                Event::Done => self.busy = self.busy.saturating_sub(1),
+                Event::Wake => {}
             }
-            if !matches!(last, Some(Event::Stop)) {
-                last = Some(event);
+            match self.events.try_recv() {
+                Ok(next) => event = next,
+                Err(_) => return Some(event),
             }
         }
-        last
     }
 
     /// Claims no more and waits for what is in flight, within the grace.
@@ -402,28 +403,34 @@ mod tests {
     use crate::clock::{Clock, SystemClock};
     use crate::config::Config;
 
-    #[test]
-    fn a_worker_that_is_to_end_by_itself_ends_when_nothing_can_be_claimed() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = Config::parse("", &dir.path().join("onceward.toml")).unwrap();
+    /// A store of its own in `dir`, and a worker's options.
+    fn bench(dir: &std::path::Path) -> (Arc<Store>, Arc<Trade>, Options) {
+        let config = Config::parse("", &dir.join("onceward.toml")).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
         let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
         let desk: Arc<dyn Desk> = trade.clone();
-        let store = Arc::new(Store::open(&dir.path().join("t.db"), file, clock, desk).unwrap());
+        let store = Arc::new(Store::open(&dir.join("t.db"), file, clock, desk).unwrap());
+        let options = Options {
+            threads: 1,
+            lease: Duration::from_secs(60),
+            grace: Duration::from_secs(5),
+            free_disk: 0,
+            until: Until::Once,
+            name: "test:1".into(),
+        };
+        (store, trade, options)
+    }
+
+    #[test]
+    fn a_worker_that_is_to_end_by_itself_ends_when_nothing_can_be_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, trade, options) = bench(dir.path());
         store
             .write(|tx| {
                 Ok(tx.conn().execute_batch("ALTER TABLE onceward_jobs RENAME COLUMN claimable TO gone")?)
             })
             .unwrap();
-        let options = Options {
-            threads: 1,
-            lease: Duration::from_secs(60),
-            grace: Duration::ZERO,
-            free_disk: 0,
-            until: Until::Once,
-            name: "test:1".into(),
-        };
         let stop = Stop::new();
         let late = stop.clone();
         std::thread::spawn(move || {
@@ -431,5 +438,27 @@ mod tests {
             late.request();
         });
         assert!(run(store, trade, options, stop).is_err());
+    }
+
+    #[test]
+    fn a_second_stop_ends_at_once_though_it_came_together_with_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, trade, options) = bench(dir.path());
+        let (owner, _lock) = store.register("test:1").unwrap();
+        let shared = Arc::new(Shared {
+            store,
+            trade,
+            unrecorded: AtomicUsize::new(0),
+            disk_low: AtomicBool::new(false),
+        });
+        let stop = Stop::new();
+        let mut dispatcher = Dispatcher::start(shared, owner, options, stop.clone()).unwrap();
+        dispatcher.busy = 1;
+        stop.request();
+        stop.request();
+        let begun = Instant::now();
+        assert!(matches!(dispatcher.wait(ROUND), Some(Event::Stop)));
+        assert_eq!(dispatcher.finish(), Ended::Abandoned(1));
+        assert!(begun.elapsed() < Duration::from_secs(4), "it waited for the grace");
     }
 }
