@@ -155,7 +155,7 @@ impl Work<'_> {
         };
         let mut g = self.intent.generation.clone();
         let in_doubt = self.intent.state == IntentState::Requested;
-        let intent_state = if in_doubt {
+        let state = if in_doubt {
             (g.not_found, g.not_found_at, g.lookups) = (0, None, 0);
             if let Err(reason) = self.askable(kind) {
                 return refuse(format!(
@@ -164,16 +164,15 @@ impl Work<'_> {
                     self.job.key
                 ));
             }
-            IntentState::Requested
+            self.renew(kind, &g, false, IntentState::Requested)?;
+            self.back_to_work(true)?
         } else {
             // Other bytes need another key, even if what went out under this one certainly had no effect.
             if self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0) {
                 g = next_generation(&g);
             }
-            IntentState::Pending
+            self.begin(kind, g, false)?
         };
-        self.renew(kind, &g, false, intent_state)?;
-        let state = self.back_to_work(in_doubt)?;
         self.entry(Action::Replay, state, amended)?;
         Ok(Ok(state))
     }
@@ -268,6 +267,19 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Back to work with nothing in doubt. The app makes an external call as soon as it knows, so that is in doubt from
+    /// the start, and the app has the word again for as long as `max_age`.
+    fn begin(&self, kind: &KindDesk, mut g: Generation, left_in_doubt: bool) -> Result<State, StoreError> {
+        if !kind.terms.external {
+            self.renew(kind, &g, left_in_doubt, IntentState::Pending)?;
+            return self.back_to_work(false);
+        }
+        g.unknown = true;
+        self.renew(kind, &g, left_in_doubt, IntentState::Requested)?;
+        let due = self.tx.now().plus(kind.terms.max_age);
+        self.move_to(State::Unknown, due, Some(due))
+    }
+
     /// Due now, with attempts and age begun anew; in its group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
         // What is in doubt has left, so it grows old even if it is only asked about from now on.
@@ -332,16 +344,7 @@ impl Work<'_> {
             }
             Resolution::NotApplied => {
                 let kind = self.kind()?;
-                let mut g = next_generation(&self.intent.generation);
-                g.unknown = kind.terms.external;
-                let state = if kind.terms.external { IntentState::Requested } else { IntentState::Pending };
-                self.renew(kind, &g, true, state)?;
-                if kind.terms.external {
-                    let due = self.tx.now().plus(kind.terms.max_age);
-                    self.move_to(State::Unknown, due, Some(due))?
-                } else {
-                    self.back_to_work(false)?
-                }
+                self.begin(kind, next_generation(&self.intent.generation), true)?
             }
             Resolution::Rejected(_) => {
                 self.write_intent_state(IntentState::Rejected)?;

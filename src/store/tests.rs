@@ -959,3 +959,22 @@ fn an_external_job_keeps_no_worker_from_being_idle() {
     store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
     assert!(!store.something_to_do().unwrap());
 }
+
+#[test]
+fn a_replayed_refusal_of_an_external_job_is_the_apps_to_report_again() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let day = Duration::from_secs(86_400);
+    store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    bench.clock.advance(day);
+    let claim = store.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    let id = claim.job().id;
+    let outcome = Outcome::new(Class::Rejected, claim.started());
+    store.record(claim, outcome).unwrap();
+    assert_eq!(store.replay(id, None, "test").unwrap(), State::Unknown);
+    let story = bench.story("k");
+    assert_eq!((story.intent.state, story.intent.generation.number), (IntentState::Requested, 2));
+    assert_eq!(store.cancel(id, "test").unwrap_err().code(), Code::NotAllowed);
+}
