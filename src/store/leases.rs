@@ -83,7 +83,17 @@ impl Store {
     /// Says goodbye; nothing of this owner's is running any more.
     pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
         let nonce = owner.nonce.to_string();
-        self.write(move |tx| gone(tx, &nonce))?;
+        self.write(move |tx| {
+            // The history keeps its name; a row a start would be a row a minute for whoever works by cron. A lease it
+            // still held would need the row.
+            tx.conn()
+                .prepare_cached(
+                    "DELETE FROM onceward_owners WHERE nonce = ?1
+                       AND NOT EXISTS (SELECT 1 FROM onceward_jobs WHERE lease_owner = ?1 AND state = 'running')",
+                )?
+                .execute([&nonce])?;
+            gone(tx, &nonce)
+        })?;
         // Only now: a missing file must never stand for an owner that is still in the table as alive.
         let _ = std::fs::remove_file(&lock.path);
         Ok(())

@@ -978,3 +978,15 @@ fn a_replayed_refusal_of_an_external_job_is_the_apps_to_report_again() {
     assert_eq!((story.intent.state, story.intent.generation.number), (IntentState::Requested, 2));
     assert_eq!(store.cancel(id, "test").unwrap_err().code(), Code::NotAllowed);
 }
+
+#[test]
+fn a_worker_that_says_goodbye_leaves_no_row_behind() {
+    let bench = Bench::new();
+    for n in 0..3 {
+        let (owner, lock) = bench.store.register(&format!("cron:{n}")).unwrap();
+        bench.store.unregister(&owner, lock).unwrap();
+    }
+    let count = "SELECT count(*) FROM onceward_owners";
+    let owners: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(owners, 1, "only the one that is still there");
+}
