@@ -6,6 +6,8 @@ mod harness;
 
 mod crash;
 mod demo;
+mod embed;
+mod embed_ends;
 mod locked;
 mod numbers;
 mod offline;
