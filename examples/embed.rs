@@ -15,7 +15,7 @@ use onceward::store::{self, Store, Story};
 use onceward::worker::{self, Ended, Trade};
 use rusqlite::Connection;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ pub fn run(folder: &Path) -> Result<Story, Box<dyn Error>> {
 }
 
 /// Books a seat. An error that leaves by `?` is in doubt, and then the handler is called again, being repeatable.
-fn book(file: &PathBuf, call: &HandlerCall) -> Result<HandlerOutcome, rusqlite::Error> {
+fn book(file: &Path, call: &HandlerCall) -> Result<HandlerOutcome, rusqlite::Error> {
     let field = |name: &str| call.payload.get(name).and_then(|v| v.scalar()).unwrap_or_default().into_owned();
     let app = open(file)?;
     app.execute(

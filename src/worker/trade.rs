@@ -17,6 +17,8 @@ pub struct Trade {
     providers: Providers,
     handlers: Handlers,
     kinds: Vec<KindDesk>,
+    /// Kinds without a provider or a handler here.
+    elsewhere: Vec<KindDesk>,
     desks: Vec<ProviderDesk>,
 }
 
@@ -116,7 +118,10 @@ impl Trade {
     }
 
     fn assemble(config: Arc<Config>, clock: Arc<dyn Clock>, handlers: Handlers) -> Trade {
-        let kinds = config.kinds.values().filter_map(|kind| desk(kind, &handlers)).collect();
+        let (here, there): (Vec<&Kind>, Vec<&Kind>) =
+            config.kinds.values().partition(|kind| kind.provider.is_some() || handlers.has(&kind.name));
+        let desks_of = |kinds: Vec<&Kind>| kinds.into_iter().map(|kind| desk(kind, &handlers)).collect();
+        let (kinds, elsewhere) = (desks_of(here), desks_of(there));
         let threads = u32::try_from(config.worker.threads).unwrap_or(u32::MAX);
         let providers = config.providers.values().map(|p| ProviderDesk {
             name: p.name.clone(),
@@ -131,7 +136,7 @@ impl Trade {
         });
         let desks = providers.chain(own).collect();
         let providers = Providers::new(Arc::clone(&config), Arc::clone(&clock));
-        Trade { config, clock, providers, handlers, kinds, desks }
+        Trade { config, clock, providers, handlers, kinds, elsewhere, desks }
     }
 
     /// The config.
@@ -152,13 +157,14 @@ impl Trade {
     }
 }
 
-/// A kind as the store is to see it; `None` if nobody here can do it.
-fn desk(kind: &Kind, handlers: &Handlers) -> Option<KindDesk> {
-    let (provider, terms) = match &kind.provider {
-        Some(provider) => (provider.clone(), kind.terms.clone()),
-        None => (kind.name.clone(), handlers.terms(&kind.name, &kind.terms)?),
-    };
-    Some(KindDesk { kind: kind.name.clone(), provider, terms, unique: kind.unique })
+/// A kind as the store is to see it. Without a provider it stands for itself.
+fn desk(kind: &Kind, handlers: &Handlers) -> KindDesk {
+    KindDesk {
+        kind: kind.name.clone(),
+        provider: kind.provider.clone().unwrap_or_else(|| kind.name.clone()),
+        terms: handlers.terms(&kind.name, &kind.terms).unwrap_or_else(|| kind.terms.clone()),
+        unique: kind.unique,
+    }
 }
 
 impl Desk for Trade {
@@ -176,6 +182,10 @@ impl Desk for Trade {
 
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String> {
         self.handlers.freeze(job).unwrap_or_else(|| self.providers.freeze(&job.kind, job, intent))
+    }
+
+    fn elsewhere(&self, kind: &str) -> Option<&KindDesk> {
+        self.elsewhere.iter().find(|k| k.kind == kind)
     }
 
     fn key_template(&self, kind: &str) -> Option<String> {

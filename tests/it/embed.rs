@@ -286,6 +286,33 @@ fn a_kind_without_a_handler_stays_unclaimed_and_is_named() {
 }
 
 #[test]
+fn a_person_resolves_a_handlers_job_from_a_process_without_the_handler() {
+    let calls = Calls::default();
+    let seen = calls.clone();
+    let app = App::new(Handler::new(move |call: &HandlerCall| match seen.note(call) {
+        1 => HandlerOutcome::Unknown("no answer".into()),
+        _ => done("booking-1"),
+    }));
+    let key = app.ask("A1");
+    let id = app.rest(&key).job.id;
+
+    let config = app.trade.config().clone();
+    let clock = Arc::new(SystemClock::new());
+    let trade = Arc::new(Trade::new(config.clone(), clock.clone()));
+    let options = store::Options { create: false, namespace: String::new(), watch: None };
+    let other = Store::open(&config.store.path, options, clock, trade).unwrap();
+    let replay = other.replay(id, None, "cli:test").unwrap_err();
+    assert!(replay.to_string().contains("cannot be asked about"), "{replay}");
+    other.resolve(id, store::Resolution::NotApplied, Some("looked".into()), "cli:test").unwrap();
+    drop(other);
+
+    app.worker.wake();
+    let story = app.rest(&key);
+    assert_eq!((story.job.state, story.intent.generation.number), (State::Settled, 2));
+    assert_ne!(calls.all()[0].wire_key, calls.all()[1].wire_key);
+}
+
+#[test]
 fn a_handler_is_refused_where_it_cannot_stand() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
