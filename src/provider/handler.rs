@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// How long a call may take before it is named in the log, unless the handler says otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The longest deadline: what lies further off cannot be told from never, and an `Instant` must hold it.
+const DEADLINE_MAX: Duration = Duration::from_secs(365 * 86_400);
 /// How long after a send "not found" proves nothing, unless the handler says otherwise: the same as for an HTTP look-up.
 const LAG: Duration = Duration::from_secs(120);
 
@@ -48,6 +50,33 @@ pub struct HandlerCall {
     pub currency: Option<String>,
     /// When the call should be over. Nothing interrupts it then; set the closure's own timeouts by it.
     pub deadline: Instant,
+}
+
+impl HandlerCall {
+    /// A first call as a test of an app's closure may want it: its fields can then be set. The error says what is wrong
+    /// with the payload.
+    ///
+    /// ```
+    /// use onceward::provider::HandlerCall;
+    ///
+    /// let mut call = HandlerCall::new("seat", "seat:A12", r#"{"seat":"A12"}"#)?;
+    /// call.amount_minor = Some(1250);
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn new(kind: &str, key: &str, payload: &str) -> Result<HandlerCall, String> {
+        Ok(HandlerCall {
+            kind: kind.to_string(),
+            key: key.to_string(),
+            wire_key: key.to_string(),
+            generation: 1,
+            payload_text: payload.to_string(),
+            payload: Json::parse(payload).map_err(|e| format!("payload: {e}"))?,
+            account: None,
+            amount_minor: None,
+            currency: None,
+            deadline: Instant::now() + DEADLINE,
+        })
+    }
 }
 
 /// What became of the effect, in the handler's own word. Say only what is certain: [`Unknown`](Self::Unknown) costs a
@@ -178,7 +207,7 @@ impl Handler {
 
     /// How long a call may take (30 seconds unless set). A call that takes longer is named in the log and left running.
     pub fn deadline(mut self, deadline: Duration) -> Handler {
-        self.deadline = deadline;
+        self.deadline = deadline.min(DEADLINE_MAX);
         self
     }
 
@@ -348,23 +377,20 @@ impl Handlers {
 fn handed(call: &Call<'_>, deadline: Instant) -> Result<HandlerCall, String> {
     let (job, intent): (&Job, &Intent) = (call.job, call.intent);
     // A request that was frozen for an HTTP provider, before the kind became a handler's, has another body. Nothing of
-    // it is in doubt when it comes here to be sent, for its scope is another.
+    // it was in doubt when it first came here to be sent, or its other scope would have kept it away.
     let text = if call.frozen.method.is_empty() {
         String::from_utf8(call.frozen.body.clone()).map_err(|_| "the frozen payload is not UTF-8")?
     } else {
         job.payload.clone().ok_or("the payload was pruned")?
     };
     Ok(HandlerCall {
-        kind: job.kind.clone(),
-        key: job.key.as_str().to_string(),
         wire_key: intent.wire_key.clone(),
         generation: intent.generation.number,
-        payload: Json::parse(&text).map_err(|e| format!("payload: {e}"))?,
-        payload_text: text,
         account: intent.account.clone(),
         amount_minor: intent.amount_minor,
         currency: intent.currency.clone(),
         deadline,
+        ..HandlerCall::new(&job.kind, job.key.as_str(), &text)?
     })
 }
 
@@ -427,18 +453,7 @@ mod tests {
     }
 
     fn call(deadline: Instant) -> HandlerCall {
-        HandlerCall {
-            kind: "k".into(),
-            key: "k:1".into(),
-            wire_key: "w".into(),
-            generation: 1,
-            payload_text: "{}".into(),
-            payload: Json::Object(Vec::new()),
-            account: None,
-            amount_minor: None,
-            currency: None,
-            deadline,
-        }
+        HandlerCall { deadline, ..HandlerCall::new("k", "k:1", "{}").unwrap() }
     }
 
     #[test]
@@ -452,6 +467,12 @@ mod tests {
         handlers.forget(late);
         handlers.forget(early);
         assert!(handlers.running.lock().unwrap().calls.is_empty());
+    }
+
+    #[test]
+    fn a_deadline_that_never_comes_is_no_fault() {
+        let handler = Handler::new(settled).deadline(Duration::MAX);
+        assert!(Instant::now() + handler.deadline > Instant::now());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Running {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Claim no more, finish what is in flight. Returns at once.
+    /// Claim no more, finish what is in flight. Returns at once. A second call ends the worker without waiting for them.
     pub fn stop(&self) {
         self.stop.request();
     }
