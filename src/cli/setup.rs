@@ -161,10 +161,12 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
     match store.stats() {
         Ok(stats) => {
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
-                bad(
-                    "kinds",
-                    format!("jobs of kind {kind} wait, and the config does not know it: nobody will do them"),
-                )
+                let why = if opened.config.kinds.contains_key(&kind) {
+                    "it has no provider: only an app that registers a handler for it and works does them"
+                } else {
+                    "the config does not know it: nobody will do them"
+                };
+                bad("kinds", format!("jobs of kind {kind} wait, and {why}"))
             }));
             findings.extend(stats.providers.into_iter().filter(|(_, p)| p.state != "ok").map(|(name, p)| {
                 bad("provider", format!("{name} is {}: {}", p.state, p.why.unwrap_or_default()))

@@ -1,6 +1,6 @@
 //! `work`
 
-use super::{CliError, Context, host};
+use super::{CliError, Context};
 use crate::worker::{self, Ended, Options, Stop, Until};
 use clap::Args;
 use std::sync::Arc;
@@ -32,16 +32,12 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
         );
     }
     let options = Options {
-        threads: config.worker.threads,
-        lease: config.worker.lease,
-        grace: config.worker.shutdown_grace,
-        free_disk: config.limits.free_disk,
         until: match (args.once, args.exit_when_idle) {
             (true, _) => Until::Once,
             (false, true) => Until::Idle,
             (false, false) => Until::Stopped,
         },
-        name: format!("{}:{}", host(), std::process::id()),
+        ..Options::new(config)
     };
     let stop = Stop::new();
     listen(stop.clone())?;

@@ -145,6 +145,12 @@ pub trait Desk: Send + Sync {
     /// The kind's key template as the config has it, so that a change of it can be named.
     fn key_template(&self, kind: &str) -> Option<String>;
 
+    /// A kind that the config knows and only another process can do: an app's handler. Nothing of it is claimed here,
+    /// but a person may steer its jobs from here. Whether it can be looked up is not known here, so it is taken as no.
+    fn elsewhere(&self, _kind: &str) -> Option<&KindDesk> {
+        None
+    }
+
     /// One kind.
     fn kind(&self, kind: &str) -> Option<&KindDesk> {
         self.kinds().iter().find(|k| k.kind == kind)

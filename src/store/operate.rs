@@ -122,7 +122,8 @@ fn refuse(why: impl Into<String>) -> Result<Answer, StoreError> {
 impl Work<'_> {
     fn kind(&self) -> Result<&KindDesk, Refusal> {
         let why = || format!("kind `{}` is not in the config: put it back first", self.job.kind);
-        self.desk.kind(&self.job.kind).ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
+        let known = self.desk.kind(&self.job.kind).or_else(|| self.desk.elsewhere(&self.job.kind));
+        known.ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
     }
 
     fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {

@@ -8,10 +8,13 @@
 //! or releasing it, or the process ends and the claim is recovered.
 
 mod keeper;
+mod running;
 mod trade;
 
-pub use trade::Trade;
+pub use running::{Running, spawn};
+pub use trade::{Trade, TradeBuilder, TradeError};
 
+use crate::config::Config;
 use crate::crash;
 use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
@@ -50,6 +53,22 @@ pub struct Options {
     pub until: Until,
     /// `host:pid`
     pub name: String,
+}
+
+impl Options {
+    /// As the config says, until stopped, named after this host and process.
+    pub fn new(config: &Config) -> Options {
+        let host = gethostname::gethostname();
+        let host: String = host.to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect();
+        Options {
+            threads: config.worker.threads,
+            lease: config.worker.lease,
+            grace: config.worker.shutdown_grace,
+            free_disk: config.limits.free_disk,
+            until: Until::Stopped,
+            name: format!("{host}:{}", std::process::id()),
+        }
+    }
 }
 
 /// Why a worker ended.
@@ -106,7 +125,11 @@ impl Stop {
 
     /// Something may be due: an enqueue in this process.
     pub fn wake(&self) {
-        let _ = self.events.send(Event::Wake);
+        // Whatever is queued already leads to a claim that sees this commit too. So nothing piles up once the worker has
+        // ended and an app goes on.
+        if self.inbox.is_empty() {
+            let _ = self.events.send(Event::Wake);
+        }
     }
 }
 
@@ -183,12 +206,14 @@ impl Dispatcher {
         stop: Stop,
     ) -> Result<Dispatcher, StoreError> {
         let (work, claims) = bounded::<Claim>(options.threads);
+        // An app's closure may want a common stack; this program's own calls need little.
+        let stack = if shared.trade.handlers().is_empty() { 512 * 1024 } else { 2 * 1024 * 1024 };
         let mut threads = Vec::with_capacity(options.threads);
         for n in 0..options.threads {
             let (shared, claims, events) = (Arc::clone(&shared), claims.clone(), stop.events.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("onceward-call-{n}"))
-                .stack_size(512 * 1024)
+                .stack_size(stack)
                 .spawn(move || {
                     for claim in claims {
                         attempt(&shared, claim);
@@ -389,7 +414,7 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         before_first_byte: &mark,
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
-    catch_unwind(AssertUnwindSafe(|| shared.trade.providers().call(&call))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| shared.trade.call(&call))).unwrap_or_else(|_| {
         let mut outcome = Outcome::new(Class::Interrupted, claim.started());
         outcome.phase = Some(Phase::Sending);
         outcome.error = Some("the call ended in a fault of this program's own; please report it".into());

@@ -7,6 +7,8 @@ mod harness;
 mod cli;
 mod crash;
 mod demo;
+mod embed;
+mod embed_ends;
 mod locked;
 mod numbers;
 mod offline;
