@@ -1,9 +1,10 @@
 //! `init` and `check`
 
 use super::{CliError, Context, Opened};
-use crate::clock::{Clock, Ms};
+use crate::clock::{Clock, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
+use crate::schedule::Schedule;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -54,9 +55,6 @@ struct Finding {
     finding: String,
 }
 
-/// The year before which a clock is certainly wrong: this program is younger.
-const SANE: Ms = Ms(1_767_225_600_000);
-
 pub fn check(context: &Context) -> Result<(), CliError> {
     let opened = context.load()?;
     let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
@@ -67,6 +65,7 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    findings.extend(opened.config.schedules.values().map(|s| schedule(s, opened.clock.as_ref())));
     file(&opened, &mut findings);
     for finding in &findings {
         context.out.result(finding, || {
@@ -96,6 +95,16 @@ fn clock(clock: &dyn Clock) -> Finding {
         return bad("clock", format!("it says {now}, which is long past: set it before anything is sent"));
     }
     fine("clock", format!("it says {now}"))
+}
+
+fn schedule(schedule: &Schedule, clock: &dyn Clock) -> Finding {
+    let name = &schedule.name;
+    match schedule.timetable.next(clock.now()) {
+        Some(next) => {
+            fine("schedule", format!("{name} runs next at {}, {next}", schedule.timetable.local(next)))
+        }
+        None => bad("schedule", format!("{name} does not come due within 40 years")),
+    }
 }
 
 fn disk(config: &Config) -> Finding {

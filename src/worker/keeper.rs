@@ -1,5 +1,7 @@
-//! The keeper: a thread that renews leases, takes over from dead workers, and watches clock and disk.
+//! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
+//! and watches clock and disk.
 
+use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
 use crate::store::{Owner, StoreError};
@@ -34,6 +36,7 @@ pub fn start(
     owner: &Owner,
     options: &Options,
     wake: &Stop,
+    mut rota: Rota,
 ) -> Result<Keeper, StoreError> {
     let (stop, stopped) = bounded::<()>(0);
     let (shared, owner, options, wake) = (Arc::clone(shared), owner.clone(), options.clone(), wake.clone());
@@ -45,6 +48,9 @@ pub fn start(
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 look_at_disk(&shared, options.free_disk);
                 watch.look(&shared);
+                if rota.look(&shared.store) {
+                    wake.wake();
+                }
                 if renewed.elapsed() * 3 >= options.lease {
                     renewed = Instant::now();
                     complain("leases could not be renewed", shared.store.renew(&owner, options.lease));
