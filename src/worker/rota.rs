@@ -84,3 +84,7 @@ fn tell(schedule: &Schedule, turn: &Turn) {
         log::error!("schedule {}: the job of {slot} was refused: {}", schedule.name, why.message);
     }
 }
+
+#[cfg(test)]
+#[path = "rota_tests.rs"]
+mod tests;
