@@ -4,7 +4,8 @@
 -- The record: onceward_intents and onceward_history. All else is work in progress or could be rebuilt from them.
 -- Times are UTC milliseconds (columns end in _ms), money is integer minor units with an ISO 4217 code.
 
--- Facts about the file itself: schema version, instance, namespace, the highest time seen.
+-- Facts about the file itself: schema version, instance, namespace, the highest time seen, the last tick dealt with of
+-- each schedule (schedule:NAME), and ticks passed over that no job has told of yet (schedule_passed:NAME).
 CREATE TABLE onceward_meta (
   name  TEXT NOT NULL PRIMARY KEY,
   value TEXT NOT NULL

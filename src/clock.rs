@@ -50,6 +50,9 @@ impl fmt::Display for Ms {
     }
 }
 
+/// A clock that says less than this (2026-01-01) is certainly wrong: this program is younger.
+pub const SANE: Ms = Ms(1_767_225_600_000);
+
 /// A span in whole milliseconds; saturates.
 pub fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)

@@ -2,7 +2,7 @@
 //!
 //! In reading order: the model (what a job, an intent and an outcome are), the decisions (pure), the store (all the
 //! SQL), the provider (all outgoing calls), the worker that joins the two, and the surfaces. Arrows go one way:
-//! `clock, json, outcome, job, intent <- decide, retry <- store <- worker <- cli, demo`; `provider` knows the model
+//! `clock, json, outcome, job, intent <- decide, retry, schedule <- store <- worker <- cli, demo`; `provider` knows the model
 //! and the config, and no SQL; `worker` is the only one that knows both `store` and `provider`.
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod job;
 pub mod intent;
 pub mod retry;
 pub mod decide;
+pub mod schedule;
 pub mod config;
 pub mod store;
 pub mod provider;

@@ -1,9 +1,10 @@
 //! `init` and `check`
 
 use super::{CliError, Context, Opened};
-use crate::clock::{Clock, Ms};
+use crate::clock::{Clock, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
+use crate::schedule::Schedule;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -60,9 +61,6 @@ struct Finding {
     finding: String,
 }
 
-/// The year before which a clock is certainly wrong: this program is younger.
-const SANE: Ms = Ms(1_767_225_600_000);
-
 pub fn check(context: &Context) -> Result<(), CliError> {
     let opened = context.load()?;
     let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
@@ -76,6 +74,7 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     if opened.config.http.is_some() {
         findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
     }
+    findings.extend(opened.config.schedules.values().map(|s| schedule(s, opened.clock.as_ref())));
     file(&opened, &mut findings);
     for finding in &findings {
         context.out.result(finding, || {
@@ -105,6 +104,16 @@ fn clock(clock: &dyn Clock) -> Finding {
         return bad("clock", format!("it says {now}, which is long past: set it before anything is sent"));
     }
     fine("clock", format!("it says {now}"))
+}
+
+fn schedule(schedule: &Schedule, clock: &dyn Clock) -> Finding {
+    let name = &schedule.name;
+    match schedule.timetable.next(clock.now()) {
+        Some(next) => {
+            fine("schedule", format!("{name} runs next at {}, {next}", schedule.timetable.local(next)))
+        }
+        None => bad("schedule", format!("{name} does not come due within 40 years")),
+    }
 }
 
 fn disk(config: &Config) -> Finding {

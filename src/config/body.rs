@@ -33,7 +33,7 @@ pub(super) struct BodyError {
 impl BodyTemplate {
     /// Reads a body from its TOML value.
     pub(super) fn read(value: &Spanned<DeValue<'_>>) -> Result<BodyTemplate, BodyError> {
-        Node::read(value, "", 1).map(BodyTemplate)
+        Node::read(value, "", 1, &template).map(BodyTemplate)
     }
 
     /// Whether it can become an object, which is what a form needs.
@@ -51,20 +51,34 @@ impl BodyTemplate {
     }
 }
 
+/// Reads a TOML value as the JSON that it says, its strings as they stand.
+pub(super) fn as_it_stands(value: &Spanned<DeValue<'_>>) -> Result<Json, BodyError> {
+    let fixed = |text: &str| Ok(Node::Fixed(Json::String(text.to_string())));
+    Node::read(value, "", 1, &fixed).map(Node::unfilled)
+}
+
+/// A string of a body: a template.
+fn template(text: &str) -> Result<Node, String> {
+    let template = Template::parse(text, Builtin::IN_REQUEST)?;
+    Ok(match template.fixed() {
+        Some(fixed) => Node::Fixed(Json::String(fixed.to_string())),
+        None => Node::Text(template),
+    })
+}
+
 impl Node {
-    fn read(value: &Spanned<DeValue<'_>>, at: &str, depth: usize) -> Result<Node, BodyError> {
+    fn read(
+        value: &Spanned<DeValue<'_>>,
+        at: &str,
+        depth: usize,
+        string: &dyn Fn(&str) -> Result<Node, String>,
+    ) -> Result<Node, BodyError> {
         let fail = |message: String| BodyError { span: value.span(), at: at.to_string(), message };
         if depth > DEPTH {
             return Err(fail(format!("nested more than {DEPTH} deep")));
         }
         match value.get_ref() {
-            DeValue::String(text) => {
-                let template = Template::parse(text, Builtin::IN_REQUEST).map_err(fail)?;
-                Ok(match template.fixed() {
-                    Some(fixed) => Node::Fixed(Json::String(fixed.to_string())),
-                    None => Node::Text(template),
-                })
-            }
+            DeValue::String(text) => string(text).map_err(fail),
             DeValue::Integer(number) if number.radix() == 10 => literal(number.as_str()).map_err(fail),
             DeValue::Integer(number) => Err(fail(format!("{number} must be written in decimal digits"))),
             DeValue::Float(number) => literal(number.as_str()).map_err(fail),
@@ -73,7 +87,7 @@ impl Node {
             DeValue::Array(items) => items
                 .iter()
                 .enumerate()
-                .map(|(i, item)| Node::read(item, &format!("{at}.{i}"), depth + 1))
+                .map(|(i, item)| Node::read(item, &format!("{at}.{i}"), depth + 1, string))
                 .collect::<Result<_, _>>()
                 .map(Node::Array),
             DeValue::Table(table) => {
@@ -83,10 +97,23 @@ impl Node {
                     .into_iter()
                     .map(|(name, member)| {
                         let name = name.get_ref().to_string();
-                        Node::read(member, &format!("{at}.{name}"), depth + 1).map(|node| (name, node))
+                        Node::read(member, &format!("{at}.{name}"), depth + 1, string)
+                            .map(|node| (name, node))
                     })
                     .collect::<Result<_, _>>()
                     .map(Node::Object)
+            }
+        }
+    }
+
+    /// The JSON with every template as its own text.
+    fn unfilled(self) -> Json {
+        match self {
+            Node::Fixed(json) => json,
+            Node::Text(template) => Json::String(template.text().to_string()),
+            Node::Array(items) => Json::Array(items.into_iter().map(Node::unfilled).collect()),
+            Node::Object(members) => {
+                Json::Object(members.into_iter().map(|(name, node)| (name, node.unfilled())).collect())
             }
         }
     }

@@ -20,9 +20,11 @@ pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits};
 
 use crate::decide::{OnParked, Terms};
+use crate::schedule::Schedule;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a config cannot be used. `Display` is one line for a person: `onceward.toml:12: providers.bank.rate: …`.
@@ -56,6 +58,8 @@ pub struct Config {
     pub http: Option<Http>,
     /// `[kinds.*]`
     pub kinds: BTreeMap<String, Kind>,
+    /// `[schedules.*]`
+    pub schedules: BTreeMap<String, Arc<Schedule>>,
     /// Every secret that the config speaks of, with its place.
     secrets: Vec<PlacedSecret>,
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::Ms;
 use crate::decide::{Family, LookupTerms};
 use crate::job::{Code, NewJob, Refusal};
+use crate::schedule::Missed;
 use proptest::prelude::*;
 use std::path::Path;
 use std::time::Duration;
@@ -47,6 +48,13 @@ retry = { max_attempts = 10, base = "1s", cap = "1h", max_age = "72h", retry_on 
 provider = "app"
 
 [kinds.mail]
+
+[schedules.nightly-sync]
+cron = "0 2 * * *"
+timezone = "Europe/Berlin"
+kind = "mail"
+payload = { scope = "all", n = 1.50 }
+missed = "one"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -98,6 +106,11 @@ fn the_example_of_the_documents_is_read_whole() {
     assert!(config.kinds["charge"].terms.external);
     assert_eq!(config.kinds["charge"].confirm_within, Some(Duration::from_secs(72 * 3600)));
     assert_eq!(config.kinds["mail"].terms.family, Family::E);
+    let nightly = &config.schedules["nightly-sync"];
+    assert_eq!((nightly.kind.as_str(), nightly.missed), ("mail", Missed::One));
+    assert_eq!(nightly.payload, r#"{"scope":"all","n":1.50}"#);
+    let next = nightly.timetable.next(Ms::parse_rfc3339("2026-11-29T12:00:00Z").unwrap()).unwrap();
+    assert_eq!(nightly.key(next), "nightly-sync:2026-11-30T01:00:00Z");
 }
 
 #[test]
@@ -319,7 +332,36 @@ fn the_api_is_never_open_and_what_is_not_built_is_not_passed_over() {
     check("[http]", "[http]\nlisten = 'localhost'", "http.listen", "127.0.0.1:7117");
     let text = EXAMPLE.replacen("[http]", "[http]\nlisten = '0.0.0.0:7117'\nbehind_proxy = true", 1);
     assert!(parse(&text).unwrap().http.unwrap().behind_proxy);
-    check("[http]", "[schedules.nightly]\ncron = 'x'\n[http]", "schedules", "not supported yet");
+    check("[http]", "[alerts]\nx = 1\n[http]", "alerts", "not supported yet");
+}
+
+#[test]
+fn a_schedule_that_could_not_make_its_jobs_is_refused_at_its_place() {
+    const KIND: &str = "kind = \"mail\"";
+    let field = |name: &str| format!("schedules.nightly-sync.{name}");
+    check("0 2 * * *", "0 25 * * *", &field("cron"), "five fields");
+    check("0 2 * * *", "0 2 30 2 *", &field("cron"), "never comes due");
+    check("Europe/Berlin", "Europe/Berlinn", &field("timezone"), "IANA");
+    check(KIND, "kind = \"mial\"", &field("kind"), "did you mean mail?");
+    check(KIND, "kind = \"charge\"", &field("kind"), "external");
+    let e = error(KIND, "kind = \"payout\"");
+    let key_line = EXAMPLE[..EXAMPLE.find("key = \"payout:").unwrap()].matches('\n').count() + 1;
+    assert!(e.message.contains(&format!("kinds.payout.key (line {key_line})")), "{e}");
+    let e = error(KIND, "");
+    assert!(e.field == field("kind") && e.message.contains("missing"), "{e}");
+    check("missed = \"one\"", "missed = \"two\"", &field("missed"), "not one of");
+    check("missed = \"one\"", "mised = \"one\"", &field("mised"), "did you mean missed?");
+    check("{ scope = \"all\", n = 1.50 }", "7", &field("payload"), "a payload is a table");
+    check(
+        "{ scope = \"all\", n = 1.50 }",
+        "{ scope = inf }",
+        &field("payload.scope"),
+        "not a number in JSON",
+    );
+    check("{ scope = \"all\", n = 1.50 }", "{ c = '4111111111111111' }", &field("payload"), "card");
+    check("[schedules.nightly-sync]", "[schedules.'a b']", "schedules.\"a b\"", "without blanks");
+    let braces = EXAMPLE.replacen("scope = \"all\"", "scope = \"{as it stands}\"", 1);
+    assert!(parse(&braces).unwrap().schedules["nightly-sync"].payload.contains("{as it stands}"));
 }
 
 #[test]

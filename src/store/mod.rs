@@ -14,6 +14,7 @@ mod order;
 mod read;
 mod record;
 mod rows;
+mod schedules;
 mod schema;
 mod writer;
 
@@ -25,6 +26,7 @@ pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
+pub use schedules::Turn;
 pub use writer::Tx;
 
 use crate::clock::Clock;

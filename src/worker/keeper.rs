@@ -1,5 +1,7 @@
-//! The keeper: a thread that renews leases, takes over from dead workers, and watches clock, disk and slow handlers.
+//! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
+//! and watches clock, disk and slow handlers.
 
+use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
 use crate::store::{Owner, StoreError};
@@ -34,6 +36,7 @@ pub fn start(
     owner: &Owner,
     options: &Options,
     wake: &Stop,
+    mut rota: Rota,
 ) -> Result<Keeper, StoreError> {
     let (stop, stopped) = bounded::<()>(0);
     let (shared, owner, options, wake) = (Arc::clone(shared), owner.clone(), options.clone(), wake.clone());
@@ -46,6 +49,9 @@ pub fn start(
                 look_at_disk(&shared, options.free_disk);
                 watch.look(&shared);
                 shared.trade.handlers().name_overdue();
+                if rota.look(&shared.store) {
+                    wake.wake();
+                }
                 if renewed.elapsed() * 3 >= options.lease {
                     renewed = Instant::now();
                     complain("leases could not be renewed", shared.store.renew(&owner, options.lease));

@@ -2,13 +2,14 @@
 //! store and the providers.
 //!
 //! One dispatcher (the caller's thread) claims; a fixed pool of threads makes one call each; a keeper renews leases,
-//! finds dead owners and watches clock and disk. They talk over channels, and no transaction is open during a call.
+//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is open during a call.
 //! Invariants: what is claimed must be recordable, so nothing is claimed while a result waits to be written or the disk
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
 mod keeper;
 mod running;
+mod rota;
 mod trade;
 
 pub use running::{Running, spawn};
@@ -21,6 +22,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::provider::Call;
 use crate::store::{Claim, Desk, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -162,7 +164,10 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     let wake = stop.clone();
     shared.store.on_foreign_commit(move || wake.wake());
     keeper::look_at_disk(&shared, options.free_disk);
-    let keeper = keeper::start(&shared, &owner, &options, &stop)?;
+    // Before the first claim, so that `Once` does what its schedules ask for too.
+    let mut rota = Rota::new(shared.trade.config());
+    rota.look(&shared.store);
+    let keeper = keeper::start(&shared, &owner, &options, &stop, rota)?;
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
     let ended = dispatcher.serve();

@@ -15,6 +15,7 @@ mod offline;
 mod operate;
 mod refused;
 mod replies;
+mod schedules;
 mod secrets;
 #[cfg(feature = "crash-points")]
 mod sweep;

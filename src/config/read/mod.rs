@@ -6,6 +6,7 @@
 
 pub(super) mod kind;
 mod provider;
+mod schedule;
 mod units;
 pub(super) mod walk;
 
@@ -15,6 +16,7 @@ use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Store
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use walk::{Source, Value};
 
@@ -24,7 +26,7 @@ const VARIABLE: &str = "ONCEWARD_CONFIG";
 const PLACES: [&str; 2] = ["onceward.toml", "/etc/onceward/onceward.toml"];
 
 /// Tables of the documents that this version cannot carry out: better refused than passed over in silence.
-const LATER: [&str; 2] = ["schedules", "alerts"];
+const LATER: [&str; 1] = ["alerts"];
 
 impl Config {
     /// Where the config is: `explicit`, else `$ONCEWARD_CONFIG`, else `./onceward.toml`, else
@@ -93,7 +95,14 @@ impl Config {
             kinds.insert(name.clone(), kind::kind(&name, &value, &providers)?);
         }
         let secrets = reader.secrets;
-        Ok(Config { file: file.to_path_buf(), store, worker, limits, http, providers, kinds, secrets })
+        let (file, schedules) = (file.to_path_buf(), BTreeMap::new());
+        let mut config = Config { file, store, worker, limits, http, providers, kinds, schedules, secrets };
+        // Read last: each one is tried as a request for a job would be.
+        for (name, value) in t.get("schedules").map(|v| v.entries()).transpose()?.unwrap_or_default() {
+            let read = schedule::schedule(&name, &value, &config, t.get("kinds").as_ref())?;
+            config.schedules.insert(name, Arc::new(read));
+        }
+        Ok(config)
     }
 
     /// The secrets that cannot be read now, each with its place. Every one of them is tried.
