@@ -8,6 +8,7 @@ mod claim;
 mod enqueue;
 mod history;
 mod holds;
+mod inbox;
 mod leases;
 mod operate;
 mod order;
@@ -18,19 +19,20 @@ mod schema;
 mod writer;
 
 pub use claim::{Claim, Claimed};
-pub use enqueue::Enqueued;
+pub use enqueue::{Enqueued, enqueue_in};
 pub use history::Entry;
 pub use holds::{Health, Paused};
+pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use writer::Tx;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Ms};
 use crate::decide::{Now, Terms};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::{Code, Job, Refusal};
+use crate::job::{Code, Job, NewJob, Refusal};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,6 +146,11 @@ pub trait Desk: Send + Sync {
 
     /// The kind's key template as the config has it, so that a change of it can be named.
     fn key_template(&self, kind: &str) -> Option<String>;
+
+    /// Turns a row of the SQL inbox into a job, or says why it can't be one.
+    fn prepare(&self, row: InboxRow, now: Ms) -> Result<NewJob, Refusal>;
+    /// A row of the SQL inbox with more bytes than this is refused unread.
+    fn row_limit(&self) -> usize;
 
     /// One kind.
     fn kind(&self, kind: &str) -> Option<&KindDesk> {

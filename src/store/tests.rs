@@ -41,6 +41,13 @@ impl Desk for TestDesk {
     fn key_template(&self, _: &str) -> Option<String> {
         None
     }
+    fn prepare(&self, row: InboxRow, _: Ms) -> Result<NewJob, Refusal> {
+        let key = row.key.ok_or_else(|| Refusal::new(Code::Invalid, "no key"))?;
+        Ok(NewJob { run_after: row.run_after, ..Bench::job(&row.kind, &key, &row.payload) })
+    }
+    fn row_limit(&self) -> usize {
+        1000
+    }
 }
 
 fn kind(name: &str, family: Family, lookup: Option<bool>) -> KindDesk {

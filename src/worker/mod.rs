@@ -7,10 +7,11 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+mod inbox;
 mod keeper;
 mod trade;
 
-pub use trade::Trade;
+pub use trade::{BESIDE_PAYLOAD, Trade};
 
 use crate::crash;
 use crate::decide::Family;
@@ -171,6 +172,7 @@ struct Dispatcher {
     busy: usize,
     /// Claims that failed in a row: their pauses and log lines are spaced.
     failures: u32,
+    inbox: inbox::Inbox,
 }
 
 impl Dispatcher {
@@ -197,11 +199,13 @@ impl Dispatcher {
             threads.push(thread);
         }
         let events = stop.inbox.clone();
-        Ok(Dispatcher { shared, owner, options, events, work: Some(work), threads, busy: 0, failures: 0 })
+        let (work, inbox) = (Some(work), inbox::Inbox::default());
+        Ok(Dispatcher { shared, owner, options, events, work, threads, busy: 0, failures: 0, inbox })
     }
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
+            let more = self.take_inbox();
             let round = self.claim();
             if self.busy == 0 && self.options.until != Until::Stopped {
                 match round {
@@ -213,6 +217,7 @@ impl Dispatcher {
                 }
             }
             let pause = match round {
+                Round::Some { .. } | Round::Nothing { .. } if more => Duration::ZERO,
                 Round::Some { next } | Round::Nothing { next } => next,
                 Round::NoRoom => ROUND,
                 Round::Failed { pause } => pause,
@@ -222,6 +227,14 @@ impl Dispatcher {
                 Some(Event::Wake | Event::Done) | None => {}
             }
         }
+    }
+
+    /// Makes jobs of what apps have put into the SQL inbox, whether or not a thread is idle. Not while results wait to
+    /// be written or the disk is low: the rows are safe where they are.
+    fn take_inbox(&mut self) -> bool {
+        let disk_low = self.shared.disk_low.load(Ordering::SeqCst);
+        let unrecorded = self.shared.unrecorded.load(Ordering::SeqCst);
+        !disk_low && unrecorded == 0 && self.inbox.take(&self.shared.store)
     }
 
     /// Claims for the idle threads and hands the claims out.
@@ -298,16 +311,17 @@ impl Dispatcher {
     }
 
     fn is_over(&self) -> bool {
-        match self.options.until {
-            Until::Stopped => false,
-            Until::Once => true,
-            Until::Idle => match self.shared.store.something_to_do() {
-                Ok(something) => !something,
-                Err(e) => {
-                    log::error!("whether there is anything left to do could not be read: {e}");
-                    false
-                }
-            },
+        let left = match self.options.until {
+            Until::Stopped => return false,
+            Until::Once => self.shared.store.inbox_waits(),
+            Until::Idle => self.shared.store.something_to_do(),
+        };
+        match left {
+            Ok(something) => !something,
+            Err(e) => {
+                log::error!("whether there is anything left to do could not be read: {e}");
+                false
+            }
         }
     }
 
