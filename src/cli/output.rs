@@ -63,6 +63,21 @@ impl Output {
             let _ = line_out(&line);
         }
     }
+
+    /// An error about one line of an input; the command goes on.
+    pub fn bad_line(&self, line: u64, code: Code, message: &str) -> Result<(), CliError> {
+        if !self.json {
+            eprintln!("onceward: line {line}: {message} ({code})");
+            return Ok(());
+        }
+        line_out(&json(&BadLineView { line, error: ErrorBody { code: code.as_str(), message, key: None } })?)
+    }
+}
+
+#[derive(Serialize)]
+struct BadLineView<'a> {
+    line: u64,
+    error: ErrorBody<'a>,
 }
 
 fn json(view: &impl Serialize) -> Result<String, CliError> {
