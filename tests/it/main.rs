@@ -5,6 +5,8 @@
 mod harness;
 
 mod crash;
+mod import;
+mod inbox;
 mod demo;
 mod locked;
 mod numbers;
