@@ -91,13 +91,13 @@ impl Store {
 }
 
 /// One look at the partial index of new rows.
-const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_inbox WHERE refused IS NULL)";
+pub(super) const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_inbox WHERE refused IS NULL)";
 
 pub(super) fn waits(conn: &Connection) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached(WAITS)?.query_row([], |row| row.get(0))?)
 }
 
-const STANDING: &str = "SELECT count(*) FROM onceward_inbox WHERE refused IS NOT NULL";
+pub(super) const STANDING: &str = "SELECT count(*) FROM onceward_inbox WHERE refused IS NOT NULL";
 
 /// How many refused rows stand in the inbox now.
 pub(super) fn refused(conn: &Connection) -> Result<u64, StoreError> {
@@ -107,7 +107,7 @@ pub(super) fn refused(conn: &Connection) -> Result<u64, StoreError> {
 const REFUSED: &str = "SELECT id, refused, coalesce(refused_why, '') FROM onceward_inbox
   WHERE refused IS NOT NULL ORDER BY id LIMIT ?1";
 
-const NEW: &str = "SELECT id FROM onceward_inbox WHERE refused IS NULL ORDER BY id LIMIT ?1";
+pub(super) const NEW: &str = "SELECT id FROM onceward_inbox WHERE refused IS NULL ORDER BY id LIMIT ?1";
 
 fn new_rows(conn: &Connection) -> Result<Vec<i64>, StoreError> {
     let mut statement = conn.prepare_cached(NEW)?;

@@ -9,6 +9,8 @@ use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
+mod doors;
+
 struct TestDesk {
     kinds: Vec<KindDesk>,
     providers: Vec<ProviderDesk>,
