@@ -56,10 +56,10 @@ pub fn import(context: &Context, args: &ImportArgs) -> Result<(), CliError> {
     import.bar.finish_and_clear();
     done?;
     let Summary { created, duplicate, suppressed, refused } = import.summary;
-    context.out.result(&import.summary, || {
+    let told = context.out.result(&import.summary, || {
         format!("{created} created, {duplicate} duplicate, {suppressed} suppressed, {refused} refused")
-    })?;
-    if refused > 0 { Err(CliError::Told(Code::Invalid)) } else { Ok(()) }
+    });
+    if refused > 0 { Err(CliError::Told(Code::Invalid)) } else { told }
 }
 
 fn open(path: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), CliError> {
@@ -157,7 +157,11 @@ impl Import<'_> {
 
     fn refuse(&mut self, number: u64, refusal: &Refusal) -> Result<(), CliError> {
         self.summary.refused += 1;
-        self.bar.suspend(|| self.context.out.bad_line(number, refusal.code, &refusal.message))
+        match self.bar.suspend(|| self.context.out.bad_line(number, refusal.code, &refusal.message)) {
+            // Nobody reads the report any more; that is no reason to leave the rest of the file out.
+            Err(CliError::Closed) => Ok(()),
+            told => told,
+        }
     }
 }
 

@@ -87,6 +87,19 @@ fn without_json_the_bad_lines_are_told_on_stderr() {
 }
 
 #[test]
+fn a_reader_that_goes_away_does_not_end_the_import() {
+    let h = Scene::new(Family::B).start();
+    let bad = "[]\n".repeat(500);
+    write(&h, "jobs.jsonl", format!("{bad}{}\n", line(1)).as_bytes());
+    let mut child =
+        h.plain_command(&["import", "jobs.jsonl"]).stdout(Stdio::piped()).spawn().expect("the binary starts");
+    drop(child.stdout.take());
+    let status = wait(&mut child, LIMIT).expect("it ends");
+    assert_eq!(status.code(), Some(4));
+    assert_eq!(h.show(&key(1))["state"], "ready");
+}
+
+#[test]
 fn every_member_arrives_and_the_payload_to_the_byte() {
     let h = Scene::new(Family::B).start();
     let full = r#"{"kind":"raw","payload":{ "id": 18446744073709551616, "d":0.1000 },"key":"full","group":"g","sequence":1,"at":"2100-01-01T00:00:00Z","priority":-2,"account":"7","amount_minor":9007199254740993,"currency":"EUR","dedup":"d","dedup_window":"1h"}"#;

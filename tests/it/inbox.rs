@@ -185,6 +185,19 @@ fn once_takes_what_waits_in_the_inbox_before_it_ends() {
 }
 
 #[test]
+fn rows_behind_a_batch_of_refused_ones_are_work_that_is_left() {
+    let h = Scene::new(Family::B).start();
+    make_store(&h);
+    for (n, until) in [(1, "--once"), (2, "--exit-when-idle")] {
+        let bad = "INSERT INTO onceward_inbox (kind, payload) VALUES ('nobody', '{}');".repeat(150);
+        sqlite3(&h, &format!("BEGIN; {bad} {} COMMIT;", row(n)));
+        h.run(&["work", until]).ok();
+        h.assert_settled_once(&key(n));
+        assert_eq!(h.stats()["inbox_refused"], 150 * n);
+    }
+}
+
+#[test]
 fn a_row_that_must_be_refused_stays_with_its_reason_and_holds_up_no_other() {
     let h = Scene::new(Family::B).start();
     h.payout(1);
