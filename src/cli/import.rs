@@ -173,7 +173,11 @@ fn invalid(why: String) -> Refusal {
 fn request(text: &str) -> Result<Request, String> {
     let mut request = Request::default();
     let (mut kind, mut payload, mut dedup, mut window) = (None, None, None, None);
-    for (name, raw) in json::members(text)? {
+    // The place in the line is enough: which line it is, the report says.
+    let members = json::members(text).map_err(|e| {
+        format!("the line is not one JSON object: {}", e.replace(" at line 1 column ", " at column "))
+    })?;
+    for (name, raw) in members {
         // What exports rows as JSON writes null for what is not there.
         if raw == "null" {
             continue;
@@ -327,8 +331,8 @@ mod tests {
     #[test]
     fn what_a_line_may_not_say_is_named() {
         for (line, word) in [
-            ("[]", "object"),
-            ("{", "EOF"),
+            ("[]", "not one JSON object"),
+            ("{", "EOF while parsing an object at column 1"),
             (r#"{"kind":"k","payload":{}} x"#, "trailing"),
             (r#"{"payload":{}}"#, "kind is missing"),
             (r#"{"kind":"k"}"#, "payload is missing"),
