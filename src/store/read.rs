@@ -194,8 +194,8 @@ impl Store {
         Ok(stats)
     }
 
-    /// Is anything left that this process could bring forward, new rows of the inbox included? Not counted: held or paused providers, kinds that the
-    /// config does not know, and what only somebody else's word can end.
+    /// Is anything left that this process could bring forward, new rows of the inbox included? Not counted: held or
+    /// paused providers, kinds that the config does not know, and what only somebody else's word can end.
     pub fn something_to_do(&self) -> Result<bool, StoreError> {
         let conn = self.reader()?;
         if inbox::waits(&conn)? {
