@@ -209,7 +209,9 @@ pub fn decide(
     };
     let mut g = intent.generation.clone();
     let doubted = g.unknown;
-    if left && (doubted || outcome.class != Class::Throttled) {
+    // What had no effect starts no window and no lag, unless something of the generation is in doubt already.
+    let harmless = outcome.class == Class::Throttled || not_applied(outcome);
+    if left && (doubted || !harmless) {
         note_send(&mut g, outcome, now);
     }
     let signal = signal(step, outcome);
@@ -223,6 +225,11 @@ pub fn decide(
 /// A crash before the mark that precedes the first byte. Only a provider that cannot be asked again has that mark.
 fn proved_unsent(terms: &Terms, outcome: &Outcome) -> bool {
     terms.family == Family::E && outcome.class == Class::Crashed && outcome.phase == Some(Phase::Claimed)
+}
+
+/// A handler's word that nothing happened.
+fn not_applied(outcome: &Outcome) -> bool {
+    outcome.class == Class::HandlerError && outcome.not_applied
 }
 
 /// A request of this generation may have left.
@@ -378,6 +385,7 @@ impl Facts<'_> {
                 g.server_errors = g.server_errors.saturating_add(1);
                 self.doubt(g, self.retry_due(outcome))
             }
+            Class::HandlerError if outcome.not_applied => self.not_applied(g, outcome),
             Class::Timeout
             | Class::Interrupted
             | Class::Crashed
@@ -465,6 +473,22 @@ impl Facts<'_> {
         (Next::Again { due: self.within_deadline(due) }, g, false)
     }
 
+    /// This attempt certainly had no effect; an earlier one of the generation may have, and then stays in doubt.
+    fn not_applied(&self, g: Generation, outcome: &Outcome) -> Verdict {
+        let due = self.retry_due(outcome);
+        if g.unknown {
+            return self.doubt(g, due);
+        }
+        let parked = |reason| Next::Parked { reason, intent: IntentState::Pending };
+        if self.spent() {
+            return (parked(Reason::AttemptsExhausted), g, false);
+        }
+        if self.aged(self.now.wall) {
+            return (parked(Reason::TooOld), g, false);
+        }
+        (Next::Again { due: self.within_deadline(due) }, g, false)
+    }
+
     /// A certain refusal: the end, unless the kind's `retry_on` lists the status.
     fn refused(&self, g: Generation, outcome: &Outcome) -> Verdict {
         let parked = |reason| Next::Parked { reason, intent: IntentState::Rejected };
@@ -492,6 +516,9 @@ impl Facts<'_> {
         // A fetch has no terms of its own: what a duplicate's error named was accepted, so it proves nothing anyway.
         let (lag, authoritative) =
             self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
+        // The clock was set back since: how long ago it was is not known, so the lag begins anew, and nothing freezes.
+        g.last_sent = g.last_sent.map(|at| at.min(outcome.started));
+        g.not_found_at = g.not_found_at.map(|at| at.min(outcome.started));
         let late_enough = |from: Option<Ms>| from.is_none_or(|from| outcome.started >= from.plus(lag));
         if late_enough(g.last_sent) && late_enough(g.not_found_at) {
             g.not_found = g.not_found.saturating_add(1);
@@ -503,7 +530,8 @@ impl Facts<'_> {
             return self.doubt(g, due);
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
-        if !authoritative || g.accepted || !same_place {
+        // An external job's next generation would be nobody's to send: the app calls only when it is told `created`.
+        if !authoritative || g.accepted || !same_place || self.terms.external {
             let reason = Reason::UnknownOutcome;
             return (Next::Parked { reason, intent: IntentState::Requested }, g, false);
         }

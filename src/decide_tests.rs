@@ -340,6 +340,35 @@ fn a_crash_before_the_mark_of_a_provider_that_forgets_is_no_unknown() {
     check(cell, "parked attempts_exhausted, pending");
 }
 
+#[test]
+fn a_handler_that_did_nothing_is_asked_again_and_leaves_nothing_in_doubt() {
+    for family in [B, E] {
+        for lookup in [None, Some(false), Some(true)] {
+            let mut cell = Cell::new(terms(family, lookup), Class::HandlerError);
+            cell.outcome.not_applied = true;
+            let again = check(cell.clone(), "again");
+            assert!(!again.refund && again.left, "it spent its attempt, and it ages");
+            assert_eq!(again.generation, cell.intent.generation, "nothing of it is in doubt");
+            let Next::Again { due } = again.next else { panic!("again") };
+            assert!(due > NOW, "after a pause");
+
+            let mut spent = cell.clone();
+            spent.job.attempts = 5;
+            check(spent, "parked attempts_exhausted, pending");
+            let mut old = cell.clone();
+            old.job.age_from = Some(Ms(NOW.0 - 73 * HOUR));
+            check(old, "parked too_old, pending");
+
+            let in_doubt = match (family, lookup) {
+                (B, _) => "unknown, send",
+                (_, Some(_)) => "unknown, lookup",
+                (_, None) => "parked unknown_outcome, requested",
+            };
+            check(cell.doubted(), in_doubt);
+        }
+    }
+}
+
 /// Every class, family, look-up, step and history of a generation: some thousand cells.
 fn every_cell() -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -367,6 +396,11 @@ fn every_cell() -> Vec<Cell> {
                             cell.job.age_from = Some(Ms(NOW.0 - 80 * HOUR));
                         }
                         cell.intent.generation.not_found = bits % 2;
+                        if class == Class::HandlerError {
+                            let mut harmless = cell.clone();
+                            harmless.outcome.not_applied = true;
+                            cells.push(harmless);
+                        }
                         cells.push(cell);
                     }
                 }
@@ -400,6 +434,10 @@ fn the_laws_hold_in_every_cell_of_the_table() {
                 assert!(!certain, "law 6: an unknown became certain\n{}", case());
             }
         }
+        // A handler's "nothing happened" makes nothing unknown that was not.
+        if cell.outcome.not_applied && cell.step == Step::Send {
+            assert_eq!(after.unknown, before.unknown, "{}", case());
+        }
         // A new generation only after a refusal or a look-up that found nothing.
         if after.number != before.number {
             assert_eq!(after.number, before.number + 1, "{}", case());
@@ -424,4 +462,27 @@ fn the_laws_hold_in_every_cell_of_the_table() {
             matches!(cell.outcome.class, Class::NotSent | Class::Throttled | Class::InProgress | Class::Auth);
         assert_eq!(decision.refund, free && cell.step == Step::Send, "{}", case());
     }
+}
+
+#[test]
+fn a_send_that_lies_in_the_future_does_not_put_look_ups_off_until_then() {
+    let mut cell = Cell::new(terms(Family::E, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+    cell.intent.generation.last_sent = Some(Ms(NOW.0 + 1000 * HOUR));
+    let decision = cell.decide();
+    assert_eq!(decision.generation.not_found, 0, "how long ago it was is not known, so the lag begins anew");
+    let Next::Unknown { due } = decision.next else { panic!("{decision:?}") };
+    assert!(due <= NOW.plus(Duration::from_secs(120)), "{due}");
+}
+
+#[test]
+fn an_external_job_that_is_nowhere_is_a_persons_matter_not_a_new_generation() {
+    let mut cell = Cell::new(terms(Family::B, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+    cell.terms.external = true;
+    (cell.intent.generation.not_found, cell.intent.generation.not_found_at) = (1, Some(Ms(NOW.0 - HOUR / 2)));
+    let decision = cell.decide();
+    assert_eq!(decision.generation.number, 1);
+    assert!(matches!(
+        decision.next,
+        Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested }
+    ));
 }

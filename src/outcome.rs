@@ -126,6 +126,8 @@ pub struct Outcome {
     pub fetch: bool,
     /// A look-up was answered 401: the provider is held though the class is `lookup_failed`.
     pub hold: bool,
+    /// For `handler_error`: the handler says that nothing happened, so this attempt leaves nothing in doubt.
+    pub not_applied: bool,
     /// When the call began (wall clock), for the history.
     pub started: Ms,
 }
@@ -146,6 +148,7 @@ impl Outcome {
             retry_on: false,
             fetch: false,
             hold: false,
+            not_applied: false,
             started,
         }
     }

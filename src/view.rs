@@ -249,3 +249,118 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
         inbox_refused: stats.inbox_refused,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::{Generation, Intent, IntentState};
+    use crate::job::{Job, JobId, Key, Lease, State};
+    use crate::store::Action;
+
+    fn story() -> Story {
+        let job = Job {
+            id: JobId(7),
+            key: Key::new("payout:INV-1").unwrap(),
+            kind: "payout".into(),
+            state: State::Ready,
+            payload: Some("{ \"n\" : 1.50,\n \"big\": 12345678901234567890123 }".into()),
+            group: None,
+            sequence: None,
+            priority: 0,
+            attempts: 2,
+            max_attempts: 10,
+            tries: 2,
+            pauses: 0,
+            age_from: None,
+            run_after: Ms(0),
+            error_class: None,
+            last_error: None,
+            park_reason: None,
+            created: Ms(0),
+            updated: Ms(1),
+            lease: None,
+        };
+        let intent = Intent {
+            state: IntentState::Pending,
+            generation: Generation { number: 1, ..Generation::default() },
+            earlier_unknown: false,
+            wire_key: "w".into(),
+            provider: None,
+            account: None,
+            amount_minor: None,
+            currency: None,
+            frozen: None,
+            scope: None,
+            reference: None,
+            requested: None,
+            confirmed: None,
+            result: None,
+        };
+        Story { job, intent, payload_hash: vec![0xab, 0x01], blocked_by: None, history: Vec::new() }
+    }
+
+    fn text(story: &Story, with_history: bool) -> String {
+        serde_json::to_string(&job(story, with_history)).unwrap()
+    }
+
+    #[test]
+    fn a_job_has_every_field_in_the_order_of_the_documents() {
+        let empty = concat!(
+            r#"{"id":7,"key":"payout:INV-1","kind":"payout","state":"ready","#,
+            r#""payload":{"n":1.50,"big":12345678901234567890123},"payload_sha256":"ab01","#,
+            r#""account":null,"amount_minor":null,"currency":null,"group":null,"sequence":null,"priority":0,"#,
+            r#""attempts":2,"max_attempts":10,"run_after":"1970-01-01T00:00:00.000Z","error_class":null,"#,
+            r#""last_error":null,"park_reason":null,"blocked_by":null,"created_at":"1970-01-01T00:00:00.000Z","#,
+            r#""updated_at":"1970-01-01T00:00:00.001Z","intent":{"state":"pending","generation":1,"wire_key":"w","#,
+            r#""provider":null,"reference":null,"requested_at":null,"confirmed_at":null,"result":null}}"#,
+        );
+        assert_eq!(text(&story(), false), empty);
+    }
+
+    #[test]
+    fn a_lease_stands_before_the_intent_and_the_history_after_it() {
+        let mut story = story();
+        story.job.lease = Some(Lease { owner: "till-3:4711".into(), token: 2, expires: Ms(5) });
+        story.history.push(Entry::new(JobId(7), Action::Enqueue, Ms(0), "cli:me@till-3"));
+        let text = text(&story, true);
+        let lease =
+            r#""lease":{"owner":"till-3:4711","token":2,"expires_at":"1970-01-01T00:00:00.005Z"},"intent":"#;
+        assert!(text.contains(lease), "{text}");
+        let entry = concat!(
+            r#""history":[{"seq":0,"action":"enqueue","attempt":null,"from":null,"to":null,"class":null,"phase":null,"#,
+            r#""http_status":null,"error":null,"detail":null,"run_after":null,"started_at":null,"#,
+            r#""at":"1970-01-01T00:00:00.000Z","actor":"cli:me@till-3"}]}"#,
+        );
+        assert!(text.ends_with(entry), "{text}");
+    }
+
+    #[test]
+    fn a_pruned_payload_is_null_and_a_result_is_json_or_a_string() {
+        let mut story = story();
+        story.job.payload = None;
+        for (stored, shown) in [(r#"{"id" : "po_1"}"#, r#"{"id":"po_1"}"#), ("<html>\n", r#""<html>\n""#)] {
+            story.intent.result = Some(stored.into());
+            let text = text(&story, false);
+            assert!(text.contains(r#""payload":null"#), "{text}");
+            assert!(text.ends_with(&format!(r#""result":{shown}}}}}"#)), "{text}");
+        }
+    }
+
+    #[test]
+    fn counters_become_figures_by_their_names() {
+        let counters =
+            [("duplicate_keys", 3), ("class:ok", 10), ("class:timeout", 0), ("parked:rejected", 1)];
+        let figures =
+            Stats { counters: counters.map(|(name, n)| (name.to_string(), n)).into(), ..Stats::empty() };
+        let json: serde_json::Value = serde_json::to_value(stats(&figures)).unwrap();
+        assert_eq!(json["duplicate_keys"], 3);
+        assert_eq!(json["attempts_by_class"], serde_json::json!({ "ok": 10 }));
+        assert_eq!(json["parked_by_reason"], serde_json::json!({ "rejected": 1 }));
+        assert_eq!(json["jobs"].as_object().unwrap().len(), 8);
+        for zero in
+            ["key_mismatches", "suppressed", "double_effects", "stale_sequence", "busy_waits", "wal_bytes"]
+        {
+            assert_eq!(json[zero], 0, "{zero}");
+        }
+    }
+}

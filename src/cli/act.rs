@@ -1,9 +1,9 @@
 //! `replay`, `resolve`, `cancel`, `confirm`
 
-use super::{CliError, Context, actor, exit_code, find, look};
-use crate::config::Request;
+use super::{CliError, Context, actor, exit_code, find, look, no_job};
+use crate::config::{Config, Request};
 use crate::job::{Code, JobId, Refusal, State};
-use crate::store::{Amendment, Resolution, Selection, Store, StoreError};
+use crate::store::{Amendment, Resolution, Selection, Store, StoreError, Story};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     all: bool,
     /// New content for one job of which certainly nothing happened
-    #[arg(long, value_name = "JSON", requires = "keys")]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["class", "all"], allow_hyphen_values = true)]
     payload: Option<String>,
     /// The new content may change account, amount or currency
     #[arg(long, requires = "payload")]
@@ -33,16 +33,16 @@ pub struct ResolveArgs {
     /// The key, or #ID
     key: String,
     /// It happened, under this reference of the provider's
-    #[arg(long, value_name = "REFERENCE")]
+    #[arg(long, value_name = "REFERENCE", allow_hyphen_values = true)]
     settled: Option<String>,
     /// It did not happen: back to work, next generation
     #[arg(long)]
     not_applied: bool,
     /// It was refused: the job is cancelled
-    #[arg(long, value_name = "WHY")]
+    #[arg(long, value_name = "WHY", allow_hyphen_values = true)]
     rejected: Option<String>,
     /// How you know
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     note: Option<String>,
 }
 
@@ -57,10 +57,6 @@ fn done(context: &Context, key: &str, state: State) -> Result<(), CliError> {
     context.out.result(&view, || format!("{key} is {state}"))
 }
 
-fn no_job(key: &str) -> CliError {
-    Refusal::new(Code::NotFound, format!("there is no job `{key}`")).into()
-}
-
 /// The store, and the job in it; a store that does not exist has no jobs.
 fn open(context: &Context, key: &str) -> Result<(Store, JobId, String), CliError> {
     let store = context.load()?.store_if_there()?.ok_or_else(|| no_job(key))?;
@@ -70,8 +66,7 @@ fn open(context: &Context, key: &str) -> Result<(Store, JobId, String), CliError
 }
 
 fn name_of(store: &Store, id: JobId) -> Result<String, CliError> {
-    let story = store.story(&id.to_string())?;
-    Ok(story.map_or_else(|| id.to_string(), |s| s.job.key.as_str().to_string()))
+    Ok(store.story_of(id)?.job.key.as_str().to_string())
 }
 
 pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
@@ -134,6 +129,9 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
         for id in store.parked(&class.map_or(Selection::All, Selection::Class))? {
             jobs.push((name_of(&store, id)?, id));
         }
+        if jobs.is_empty() {
+            context.out.text("no parked job is meant by this")?;
+        }
     }
     for (key, id) in jobs {
         match store.replay(id, None, &actor()) {
@@ -149,28 +147,29 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
 fn amend(context: &Context, key: &str, payload: String, money: bool) -> Result<(), CliError> {
     let opened = context.load()?;
     let (store, id, key) = open(context, key)?;
-    let story = store.story(&id.to_string())?.ok_or_else(|| no_job(&key))?;
-    let Some(kind) = opened.config.kinds.get(&story.job.kind) else {
+    let request = amended(&opened.config, &store.story_of(id)?, payload)?;
+    let content = opened.config.prepare(request, opened.clock.now())?;
+    done(context, &key, store.replay(id, Some(Amendment { content, money }), &actor())?)
+}
+
+/// The job as it would be asked for with this payload: what the kind draws from the payload is drawn anew, what was
+/// given beside it stays.
+fn amended(config: &Config, story: &Story, payload: String) -> Result<Request, Refusal> {
+    let Some(kind) = config.kinds.get(&story.job.kind) else {
         let why = format!("kind `{}` is not in the config: put it back first", story.job.kind);
-        return Err(Refusal::new(Code::NotAllowed, why).into());
+        return Err(Refusal::new(Code::NotAllowed, why));
     };
     let intent = &story.intent;
-    // What a template does not draw from the payload stays as it was given.
     let kept = |templated: bool, value: Option<String>| if templated { None } else { value };
-    let request = Request {
+    Ok(Request {
         kind: story.job.kind.clone(),
         payload,
-        key: Some(key.clone()),
-        group: None,
-        sequence: None,
-        at: None,
-        delay: None,
-        priority: story.job.priority,
+        key: Some(story.job.key.as_str().to_string()),
+        // An order that the new payload would change is refused, not passed over.
+        group: story.job.group.clone(),
         account: kept(kind.account.is_some(), intent.account.clone()),
         amount_minor: kept(kind.amount_minor.is_some(), intent.amount_minor.map(|a| a.to_string())),
         currency: kept(kind.currency.is_some(), intent.currency.clone()),
-        dedup: None,
-    };
-    let content = opened.config.prepare(request, opened.clock.now())?;
-    done(context, &key, store.replay(id, Some(Amendment { content, money }), &actor())?)
+        ..Request::default()
+    })
 }

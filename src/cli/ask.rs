@@ -13,10 +13,10 @@ pub struct EnqueueArgs {
     #[command(flatten)]
     payload: Payload,
     /// The idempotency key, drawn from the business event; needed for a kind without a key template
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     key: Option<String>,
     /// Jobs of one group run one after another
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     group: Option<String>,
     /// The app's own place in the group, from 1
     #[arg(long, allow_hyphen_values = true)]
@@ -31,7 +31,7 @@ pub struct EnqueueArgs {
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     priority: i64,
     /// Whose account
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     account: Option<String>,
     /// How much, in minor units
     #[arg(long, allow_hyphen_values = true)]
@@ -40,7 +40,7 @@ pub struct EnqueueArgs {
     #[arg(long)]
     currency: Option<String>,
     /// Suppress further jobs of this kind with the same id, to save load
-    #[arg(long, requires = "dedup_window")]
+    #[arg(long, requires = "dedup_window", allow_hyphen_values = true)]
     dedup: Option<String>,
     /// For how long
     #[arg(long, requires = "dedup")]

@@ -68,6 +68,8 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
             bar.set_position(n as u64);
         }
         Progress::Ended { jobs, kills } => {
+            // All is asked for: the file belongs to the workers now.
+            opened.take();
             bar.set_message(format!("ended, {kills} kills"));
             bar.set_position(jobs as u64);
         }

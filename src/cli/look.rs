@@ -2,7 +2,9 @@
 
 use super::{CliError, Context};
 use crate::clock::Ms;
-use crate::job::{Code, JobId, Reason, Refusal, State};
+use crate::config::Config;
+use crate::intent::IntentState;
+use crate::job::{JobId, Reason, State};
 use crate::outcome::Class;
 use crate::store::{Filter, Stats, Story};
 use crate::view;
@@ -43,17 +45,17 @@ fn known<T: Copy>(option: &str, word: &str, all: &[T], name: fn(T) -> &'static s
 
 /// A class or park reason, checked.
 pub fn known_class(option: &str, word: &str) -> Result<(), CliError> {
-    if Reason::parse(word).is_some() {
-        return Ok(());
-    }
-    known(option, word, Class::ALL, Class::as_str).map(|_| ())
+    let reasons = Reason::ALL.iter().map(|r| r.as_str()).filter(|r| Class::parse(r).is_none());
+    let words: Vec<&'static str> = Class::ALL.iter().map(|c| c.as_str()).chain(reasons).collect();
+    known(option, word, &words, |word| word).map(|_| ())
 }
 
 pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
     let opened = context.load()?;
     let state = args.state.as_deref().map(|w| known("--state", w, State::ALL, State::as_str)).transpose()?;
     args.class.as_deref().map(|w| known_class("--class", w)).transpose()?;
-    let Some(store) = opened.store_if_there()? else { return Ok(()) };
+    let kind = args.kind.clone();
+    let Some(store) = opened.store_if_there()? else { return know_kind(&opened.config, kind) };
     let after: Option<JobId> = args.after.as_deref().map(|key| super::find(&store, key)).transpose()?;
     let mut filter = Filter { state, kind: args.kind, group: args.group, class: args.class, limit: 0, after };
     let mut table = Table::new();
@@ -71,11 +73,27 @@ pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
                 table.add_row(row(story));
             }
         }
-        let Some(last) = page.last() else { break };
+        let Some(last) = page.last() else {
+            if left == args.limit {
+                know_kind(&opened.config, kind)?;
+            }
+            break;
+        };
         filter.after = Some(last.job.id);
         left = left.saturating_sub(u32::try_from(page.len()).unwrap_or(left));
     }
-    context.out.text(table.to_string().trim_end())
+    context.out.text(table.trim_fmt().trim_end())
+}
+
+/// Nothing was found: perhaps because the kind is misspelt. Jobs of a kind that left the config are still listed.
+fn know_kind(config: &Config, kind: Option<String>) -> Result<(), CliError> {
+    match kind {
+        Some(kind) if !config.kinds.contains_key(&kind) => {
+            let words: Vec<&str> = config.kinds.keys().map(String::as_str).collect();
+            Err(CliError::Usage(format!("--kind: `{kind}` is none of {}", words.join(", "))))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn row(story: &Story) -> [String; 7] {
@@ -95,12 +113,11 @@ fn row(story: &Story) -> [String; 7] {
 
 pub fn show(context: &Context, key: &str) -> Result<(), CliError> {
     let opened = context.load()?;
-    let missing = || Refusal::new(Code::NotFound, format!("there is no job `{key}`"));
     let story = match opened.store_if_there()? {
         Some(store) => store.story(key)?,
         None => None,
     };
-    let story = story.ok_or_else(missing)?;
+    let story = story.ok_or_else(|| super::no_job(key))?;
     context.out.result(&view::job(&story, true), || tell(&story))
 }
 
@@ -137,10 +154,28 @@ fn tell(story: &Story) -> String {
         let to = e.to.map(|s| format!(" -> {s}")).unwrap_or_default();
         let class = e.class.map(|c| format!(" {c}")).unwrap_or_default();
         let status = e.http_status.map(|s| format!(" ({s})")).unwrap_or_default();
-        let why = e.error.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        let why = [&e.error, &e.detail].into_iter().flatten().map(|w| format!(": {w}")).collect::<String>();
+        let why = why.replace('\n', " ");
         let _ = writeln!(out, "    {}  {}{class}{status}{to}{why}  [{}]", e.at, e.action, e.actor);
     }
+    out.push_str(&advice(story));
     out.trim_end().to_string()
+}
+
+/// What a person may do now, ready to be copied into a POSIX shell.
+fn advice(story: &Story) -> String {
+    let key = story.job.key.as_str().replace('\'', r"'\''");
+    match (story.job.state, story.intent.state) {
+        (State::Parked, IntentState::Requested) => format!(
+            "  it may have taken effect: look at the provider, then say what happened\n    \
+             onceward resolve --settled REFERENCE -- '{key}'\n    onceward resolve --not-applied -- '{key}'\n"
+        ),
+        (State::Parked, _) => format!(
+            "  it certainly had no effect: put it back to work, or give it up\n    \
+             onceward replay -- '{key}'\n    onceward cancel -- '{key}'\n"
+        ),
+        (_, _) => String::new(),
+    }
 }
 
 pub fn stats(context: &Context) -> Result<(), CliError> {
@@ -176,6 +211,10 @@ fn figures(stats: &Stats) -> String {
     for (name, p) in &stats.providers {
         let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
         rows.push((format!("provider {name}"), format!("{}{why}", p.state)));
+    }
+    for g in &stats.blocked_groups {
+        let what = format!("{} wait behind {} since {}", g.waiting, g.head, g.since);
+        rows.push((format!("group {}", g.group), what));
     }
     for kind in &stats.unclaimed_kinds {
         rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and the config does not know it")));

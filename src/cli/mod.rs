@@ -12,6 +12,9 @@ mod output;
 mod setup;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
 use crate::job::{Code, JobId, Refusal};
@@ -145,7 +148,7 @@ enum Command {
         /// The key, or #ID
         key: String,
         /// The provider's id of the effect
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         reference: String,
     },
     /// The product at work against a faulty provider, with kills
@@ -198,8 +201,22 @@ impl Opened {
 }
 
 fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
-    let missing = || Refusal::new(Code::NotFound, format!("there is no job `{key}`"));
-    Ok(store.find(key)?.ok_or_else(missing)?)
+    store.find(key)?.ok_or_else(|| no_job(key))
+}
+
+fn no_job(key: &str) -> CliError {
+    Refusal::new(Code::NotFound, format!("there is no job `{key}`: `onceward list` shows what there is"))
+        .into()
+}
+
+/// Several config errors as one, at the place of the first: who mends one wants to hear of all.
+fn all_missing(errors: Vec<ConfigError>) -> Option<ConfigError> {
+    let mut errors = errors.into_iter();
+    let mut first = errors.next()?;
+    for further in errors {
+        first.message.push_str(&format!("; {further}"));
+    }
+    Some(first)
 }
 
 /// Who acts, for the history: `cli:user@host`.
@@ -251,7 +268,8 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
 
 /// Help and version are no errors; anything else is a usage error, as JSON if JSON was asked for.
 fn usage(e: &clap::Error) -> ExitCode {
-    if !e.use_stderr() || !std::env::args_os().any(|arg| arg == "--json") {
+    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if !e.use_stderr() || !json {
         let _ = e.print();
         return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
     }
@@ -265,10 +283,10 @@ fn usage(e: &clap::Error) -> ExitCode {
 #[derive(Args, Debug)]
 struct Payload {
     /// The payload, a JSON object
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
     /// The payload from a file; - is stdin
-    #[arg(long, value_name = "FILE", conflicts_with = "payload")]
+    #[arg(long, value_name = "FILE", conflicts_with = "payload", allow_hyphen_values = true)]
     payload_file: Option<PathBuf>,
 }
 

@@ -1,5 +1,7 @@
 //! The only place that prints.
-#![allow(clippy::print_stderr)] // errors and talk go to stderr by design
+//!
+//! What people read passes through [`plain`]: a provider's error text must not steer a terminal. A stream that is closed
+//! never makes the program panic.
 
 use super::CliError;
 use crate::clock::{Clock, SystemClock};
@@ -36,13 +38,13 @@ impl Output {
 
     /// One result: the object with `--json`, the text without.
     pub fn result(&self, view: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
-        let line = if self.json { json(view)? } else { text() };
+        let line = if self.json { json(view)? } else { plain(&text()) };
         line_out(&line)
     }
 
     /// Text for people; nothing with `--json`.
     pub fn text(&self, text: &str) -> Result<(), CliError> {
-        if self.json { Ok(()) } else { line_out(text) }
+        if self.json { Ok(()) } else { line_out(&plain(text)) }
     }
 
     /// The error that ends the command.
@@ -56,7 +58,7 @@ impl Output {
     /// An error about one of several keys; the command goes on.
     pub fn refusal(&self, key: Option<&str>, code: Code, message: &str) {
         if !self.json {
-            return eprintln!("onceward: {message}");
+            return talk(message);
         }
         let view = ErrorView { error: ErrorBody { code: code.as_str(), message, key } };
         if let Ok(line) = json(&view) {
@@ -67,7 +69,7 @@ impl Output {
     /// An error about one line of an input; the command goes on.
     pub fn bad_line(&self, line: u64, code: Code, message: &str) -> Result<(), CliError> {
         if !self.json {
-            eprintln!("onceward: line {line}: {message} ({code})");
+            talk(&format!("line {line}: {message} ({code})"));
             return Ok(());
         }
         line_out(&json(&BadLineView { line, error: ErrorBody { code: code.as_str(), message, key: None } })?)
@@ -78,6 +80,16 @@ impl Output {
 struct BadLineView<'a> {
     line: u64,
     error: ErrorBody<'a>,
+}
+
+/// A line on stderr. If nobody hears it there is nobody to tell.
+pub fn talk(message: &str) {
+    let _ = writeln!(std::io::stderr(), "onceward: {}", plain(message));
+}
+
+/// Text without control characters but line ends; each becomes a visible sign.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 fn json(view: &impl Serialize) -> Result<String, CliError> {
@@ -112,4 +124,22 @@ pub fn start_log(worker: bool) {
         });
     }
     let _ = builder.try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_people_cannot_steer_a_terminal() {
+        assert_eq!(plain("a\u{1b}[2J\u{7}b\nc"), "a\u{fffd}[2J\u{fffd}b\nc");
+        assert_eq!(plain("Ключ 😀"), "Ключ 😀");
+    }
+
+    #[test]
+    fn an_error_is_one_object_on_a_line_with_the_key_where_there_are_several() {
+        let view = ErrorView { error: ErrorBody { code: "not_found", message: "no\nsuch", key: Some("k") } };
+        let line = json(&view).unwrap();
+        assert_eq!(line, r#"{"error":{"code":"not_found","message":"no\nsuch","key":"k"}}"#);
+    }
 }

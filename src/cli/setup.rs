@@ -20,7 +20,7 @@ struct InitView<'a> {
 }
 
 pub fn init(context: &Context) -> Result<(), CliError> {
-    let path = context.config.clone().unwrap_or_else(|| PathBuf::from("onceward.toml"));
+    let path = place(context.config.clone());
     let io = |error| CliError::Io { what: format!("{} cannot be written", path.display()), error };
     // `create_new` decides and makes in one step: whatever is there is never overwritten.
     let mut file = File::create_new(&path).map_err(|e| match e.kind() {
@@ -47,6 +47,12 @@ pub fn init(context: &Context) -> Result<(), CliError> {
     })
 }
 
+/// Where the config is to be: where it would be looked for first.
+fn place(explicit: Option<PathBuf>) -> PathBuf {
+    let named = || std::env::var_os("ONCEWARD_CONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+    explicit.or_else(named).unwrap_or_else(|| PathBuf::from("onceward.toml"))
+}
+
 /// One finding of `check`.
 #[derive(Serialize)]
 struct Finding {
@@ -68,13 +74,16 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    if opened.config.http.is_some() {
+        findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
+    }
     file(&opened, &mut findings);
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
         })?;
     }
-    if let Some(missing) = missing.into_iter().next() {
+    if let Some(missing) = super::all_missing(missing) {
         return Err(missing.into());
     }
     match findings.iter().filter(|f| !f.ok).count() {
@@ -113,7 +122,13 @@ fn disk(config: &Config) -> Finding {
             )
         }
         Ok(free) => fine("disk", format!("{} MiB are free in {}", free / 1024 / 1024, folder.display())),
-        Err(e) => bad("disk", format!("{} cannot be looked at: {e}", folder.display())),
+        Err(e) => bad(
+            "disk",
+            format!(
+                "{} cannot be looked at ({e}): make the folder, or name another in [store] path",
+                folder.display()
+            ),
+        ),
     }
 }
 
@@ -148,10 +163,12 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
     match store.stats() {
         Ok(stats) => {
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
-                bad(
-                    "kinds",
-                    format!("jobs of kind {kind} wait, and the config does not know it: nobody will do them"),
-                )
+                let why = if opened.config.kinds.contains_key(&kind) {
+                    "it has no provider: only an app that registers a handler for it and works does them"
+                } else {
+                    "the config does not know it: nobody will do them"
+                };
+                bad("kinds", format!("jobs of kind {kind} wait, and {why}"))
             }));
             findings.extend(stats.providers.into_iter().filter(|(_, p)| p.state != "ok").map(|(name, p)| {
                 bad("provider", format!("{name} is {}: {}", p.state, p.why.unwrap_or_default()))

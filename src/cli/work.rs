@@ -1,10 +1,8 @@
 //! `work`
 
-use super::{CliError, Context, host};
+use super::{CliError, Context};
 use crate::worker::{self, Ended, Options, Stop, Until};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::sync::Arc;
 
 #[derive(Args, Debug)]
@@ -19,8 +17,11 @@ pub struct WorkArgs {
 
 pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     let opened = context.load()?;
-    if let Some(missing) = opened.config.missing_secrets().into_iter().next() {
+    if let Some(missing) = super::all_missing(opened.config.missing_secrets()) {
         return Err(missing.into());
+    }
+    if opened.config.http.is_some() {
+        log::warn!("[http] is set, and this version has no API: nothing listens");
     }
     let config = &opened.config;
     let store = Arc::new(opened.store(true, Some(config.worker.poll))?);
@@ -31,16 +32,12 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
         );
     }
     let options = Options {
-        threads: config.worker.threads,
-        lease: config.worker.lease,
-        grace: config.worker.shutdown_grace,
-        free_disk: config.limits.free_disk,
         until: match (args.once, args.exit_when_idle) {
             (true, _) => Until::Once,
             (false, true) => Until::Idle,
             (false, false) => Until::Stopped,
         },
-        name: format!("{}:{}", host(), std::process::id()),
+        ..Options::new(config)
     };
     let stop = Stop::new();
     listen(stop.clone())?;
@@ -52,7 +49,10 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
 }
 
 /// The first SIGTERM or SIGINT stops, the second ends the process at once.
+#[cfg(unix)]
 fn listen(stop: Stop) -> Result<(), CliError> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
     let io = |error| CliError::Io { what: "signals cannot be listened to".into(), error };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(io)?;
     std::thread::Builder::new()
@@ -68,5 +68,27 @@ fn listen(stop: Stop) -> Result<(), CliError> {
             }
         })
         .map_err(io)?;
+    Ok(())
+}
+
+/// The same where a signal can only set a flag: the first one sets it, the next one finds it set.
+#[cfg(not(unix))]
+fn listen(stop: Stop) -> Result<(), CliError> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::flag::{register, register_conditional_shutdown};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let io = |error| CliError::Io { what: "signals cannot be listened to".into(), error };
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        register_conditional_shutdown(signal, 1, Arc::clone(&asked)).map_err(io)?;
+        register(signal, Arc::clone(&asked)).map_err(io)?;
+    }
+    let watch = move || {
+        while !asked.load(Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        stop.request();
+    };
+    std::thread::Builder::new().name("onceward-signals".into()).spawn(watch).map_err(io)?;
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! The only place that makes outgoing calls: one call in, one [`Outcome`] out. No SQL, no decisions.
 //!
 //! `request` renders what is sent, `http` makes one exchange and knows whether a byte left, `reply` and `read` say what
-//! an answer means, `redact` keeps secrets out of what is kept. Nothing here tries twice.
+//! an answer means, `redact` keeps secrets out of what is kept, `handler` calls an app's own closures. Nothing here
+//! tries twice.
 
 mod auth;
+mod handler;
 mod http;
 mod pause;
 mod read;
@@ -12,6 +14,8 @@ mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
+
+pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kind, Provider, Reply};

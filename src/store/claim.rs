@@ -7,12 +7,12 @@
 use super::history::{Action, Entry};
 use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
 use crate::clock::Ms;
-use crate::decide::{Plan, plan};
+use crate::decide::{Family, Plan, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
 use rusqlite::named_params;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A worker's right to make one attempt. Only [`Store::claim`] makes one, and recording or releasing spends it:
@@ -86,12 +86,35 @@ pub struct Claimed {
 impl Store {
     /// Claims up to `most` jobs for this worker.
     pub fn claim(&self, owner: &Owner, most: usize, lease: Duration) -> Result<Claimed, StoreError> {
-        let (desk, clock, owner) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+        self.give_back_doubtful()?;
+        let (desk, clock, worker) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+        let leased = Arc::new(Mutex::new(Vec::new()));
+        let inside = Arc::clone(&leased);
+        let claimed = self.write(move |tx| {
+            let now = Store::present(clock.as_ref());
+            let claimed = Round { tx, desk: desk.as_ref(), owner: &worker, now, lease }.claim(most)?;
+            *lock(&inside) = claimed.claims.iter().map(|c| (c.job.id, c.token, worker.clone())).collect();
+            Ok(claimed)
+        });
+        if matches!(claimed, Err(StoreError::CommitUnknown(_))) {
+            lock(&self.doubtful).append(&mut lock(&leased));
+        }
+        claimed
+    }
+
+    /// Leases of which nobody has the claim, for the COMMIT failed and may have been written all the same. Their owner
+    /// lives, so no other worker would ever take them over.
+    fn give_back_doubtful(&self) -> Result<(), StoreError> {
+        let mut doubtful = lock(&self.doubtful);
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let leases = doubtful.clone();
         self.write(move |tx| {
-            let round =
-                Round { tx, desk: desk.as_ref(), owner: &owner, now: Store::present(clock.as_ref()), lease };
-            round.claim(most)
-        })
+            leases.iter().try_for_each(|(id, token, owner)| super::record::release(tx, *id, *token, owner))
+        })?;
+        doubtful.clear();
+        Ok(())
     }
 
     /// Marks the moment before the first byte, for a provider that cannot be asked again.
@@ -111,6 +134,10 @@ impl Store {
             }
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Round<'a> {
@@ -275,11 +302,17 @@ impl Round<'_> {
                 }
             }
         }
+        if step == Step::Send && !intent.generation.unknown {
+            self.readdress(job.id, &mut intent, &scope)?;
+        }
         let started = self.now.wall;
+        // Only what will be marked before its first byte can prove by this that nothing left. Whoever recovers it may
+        // have another config, so the row says it.
+        let marks = step == Step::Send && kind.terms.family == Family::E;
         self.tx.conn().prepare_cached(LEASE)?.execute(named_params! {
             ":id": job.id.0, ":owner": self.owner.nonce(), ":expires": started.plus(self.lease).0,
             ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
-            ":max": kind.terms.max_attempts,
+            ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" },
         })?;
         if step == Step::Send {
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
@@ -300,6 +333,20 @@ impl Round<'_> {
             ":id": id.0, ":method": frozen.method, ":path": frozen.path, ":headers": headers, ":body": frozen.body,
             ":lookup": frozen.lookup_path, ":send": scope.send, ":scope_lookup": scope.lookup,
         })?;
+        Ok(())
+    }
+
+    /// Nothing of this generation is in doubt, so it goes wherever the config now says, and is asked about there. The
+    /// look-up stays the one that was rendered.
+    fn readdress(&self, id: JobId, intent: &mut Intent, scope: &Scope) -> Result<(), StoreError> {
+        let Some(frozen) = intent.scope.as_mut().filter(|frozen| frozen.send != scope.send) else {
+            return Ok(());
+        };
+        frozen.send.clone_from(&scope.send);
+        self.tx
+            .conn()
+            .prepare_cached("UPDATE onceward_intents SET scope_send = ?2 WHERE id = ?1")?
+            .execute((id.0, &scope.send))?;
         Ok(())
     }
 
@@ -383,7 +430,7 @@ fn words(reason: Reason) -> &'static str {
 
 const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
     lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
-    lease_phase = 'claimed', tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
+    lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
   WHERE id = :id AND claimable = 1";
 const REQUESTED: &str =

@@ -248,7 +248,8 @@ fn insert_job(tx: &Tx<'_>, id: JobId, job: &NewJob, sequence: Option<i64>) -> Re
         ":id": id.0, ":kind": job.kind, ":payload": job.payload, ":state": state.as_str(),
         ":claimable": state == State::Ready, ":priority": job.priority, ":run_after": run_after.0,
         ":by_app": job.run_after.is_some(), ":max_attempts": job.max_attempts,
-        ":age_from": job.external.is_some().then_some(now.0), ":group": job.group, ":sequence": sequence,
+        // Until then the app has the word; only what is asked afterwards grows old.
+        ":age_from": job.external.is_some().then_some(run_after.0), ":group": job.group, ":sequence": sequence,
         ":dedup": job.dedup.as_ref().map(|(id, _)| id),
         ":dedup_until": job.dedup.as_ref().map(|(_, window)| now.plus(*window).0), ":now": now.0,
     })?;

@@ -176,6 +176,14 @@ pub fn use_room(
     Ok(())
 }
 
+/// If the job was out as a probe it is not any more, and another one may go.
+pub fn give_up_probe(tx: &Tx<'_>, job: JobId) -> Result<(), StoreError> {
+    tx.conn()
+        .prepare_cached("UPDATE onceward_holds SET probe_job = NULL WHERE probe_job = ?1")?
+        .execute([job.0])?;
+    Ok(())
+}
+
 /// What an attempt's end says about its provider.
 pub fn note(
     tx: &Tx<'_>,

@@ -8,7 +8,8 @@ use super::history::Action;
 use super::record::Recorder;
 use super::{Store, StoreError, Tx, rows, schema};
 use crate::clock::{Ms, millis};
-use crate::job::{JobId, Step};
+use crate::intent::Intent;
+use crate::job::{Job, JobId, Step};
 use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
 use std::fs::{File, TryLockError};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker that is running. Cloned freely; the lock is held as long as the [`OwnerLock`] lives.
+/// A worker that is running. Cloned freely; the lock is held as long as the `OwnerLock` lives.
 #[derive(Clone, Debug)]
 pub struct Owner {
     nonce: Arc<str>,
@@ -82,7 +83,17 @@ impl Store {
     /// Says goodbye; nothing of this owner's is running any more.
     pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
         let nonce = owner.nonce.to_string();
-        self.write(move |tx| gone(tx, &nonce))?;
+        self.write(move |tx| {
+            // The history keeps its name; a row a start would be a row a minute for whoever works by cron. A lease it
+            // still held would need the row.
+            tx.conn()
+                .prepare_cached(
+                    "DELETE FROM onceward_owners WHERE nonce = ?1
+                       AND NOT EXISTS (SELECT 1 FROM onceward_jobs WHERE lease_owner = ?1 AND state = 'running')",
+                )?
+                .execute([&nonce])?;
+            gone(tx, &nonce)
+        })?;
         // Only now: a missing file must never stand for an owner that is still in the table as alive.
         let _ = std::fs::remove_file(&lock.path);
         Ok(())
@@ -106,7 +117,7 @@ impl Store {
         })
     }
 
-    /// Other owners that have not said goodbye.
+    /// Other owners that have not said goodbye, or were taken for gone and yet have claimed since.
     fn strangers(&self, owner: &Owner) -> Result<Vec<(String, Ms)>, StoreError> {
         let conn = self.reader()?;
         let mut statement = conn.prepare_cached(STRANGERS)?;
@@ -178,15 +189,26 @@ impl Store {
         })
     }
 
-    /// The wall clock was set back by `back` while this process ran.
+    /// The wall clock was set back by `back` while this process ran. Every worker of the file sees that; the first to
+    /// say so moves the due times, and the others find it done.
     pub fn set_back(&self, back: Duration) -> Result<(), StoreError> {
-        self.write(move |tx| set_back(tx, back))
+        self.write(move |tx| {
+            let last = schema::meta(tx.conn(), SET_BACK)?.and_then(|v| v.parse().ok()).map(Ms);
+            if last.is_some_and(|at| at <= tx.now() && tx.now().since(at) < SAME_SET_BACK) {
+                return Ok(());
+            }
+            set_back(tx, back)
+        })
     }
 }
 
+/// When, by the clock as it then was, the last set-back was written down.
+const SET_BACK: &str = "set_back_ms";
+/// Workers look at the clock each second, so within this they speak of the same set-back.
+const SAME_SET_BACK: Duration = Duration::from_secs(5);
 const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
   FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
-  WHERE o.gone_ms IS NULL AND o.nonce <> ?1 GROUP BY o.nonce";
+  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
 const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
@@ -203,15 +225,20 @@ fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
 fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
     let moved = tx.conn().execute(
         "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
-         WHERE state IN ('scheduled','unknown') AND claimable = 0 AND due_by_app = 0",
+         WHERE state IN ('scheduled','unknown','waiting') AND claimable = 0 AND due_by_app = 0",
         [millis(back)],
     )?;
     tx.conn().execute(
-        "UPDATE onceward_holds SET until_ms = until_ms - ?1 WHERE until_ms IS NOT NULL",
+        "UPDATE onceward_holds SET until_ms = until_ms - ?1, tokens_ms = tokens_ms - ?1",
         [millis(back)],
     )?;
     tx.conn()
         .execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
+    tx.conn().execute(
+        "INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (SET_BACK, tx.now().0.to_string()),
+    )?;
     tx.count("clock_set_backs", 1);
     log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
     Ok(())
@@ -232,7 +259,7 @@ impl Recorder<'_> {
         outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
         outcome.error = Some("the worker died while this was in flight".into());
         let step = Step::parse(step).unwrap_or(Step::Send);
-        let fallback = fallback_kind(&job);
+        let fallback = fallback_kind(&job, &intent);
         let (kind, scope) = match self.desk.kind(&job.kind) {
             Some(kind) => (kind, self.desk.scope(&job.kind)),
             // Recovery needs no config: without the kind's terms the job becomes a due unknown all the same.
@@ -243,11 +270,12 @@ impl Recorder<'_> {
 }
 
 /// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
-fn fallback_kind(job: &crate::job::Job) -> super::KindDesk {
+fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
     use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
     super::KindDesk {
         kind: job.kind.clone(),
-        provider: String::new(),
+        // It may have been its provider's probe.
+        provider: intent.provider.clone().unwrap_or_else(|| job.kind.clone()),
         terms: Terms {
             family: Family::B,
             window: None,

@@ -20,7 +20,7 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
-pub use history::Entry;
+pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
@@ -32,10 +32,10 @@ pub use writer::Tx;
 use crate::clock::{Clock, Ms};
 use crate::decide::{Now, Terms};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::{Code, Job, NewJob, Refusal};
+use crate::job::{Code, Job, JobId, NewJob, Refusal};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What went wrong with the file.
@@ -151,6 +151,11 @@ pub trait Desk: Send + Sync {
     fn prepare(&self, row: InboxRow, now: Ms) -> Result<NewJob, Refusal>;
     /// A row of the SQL inbox with more bytes than this is refused unread.
     fn row_limit(&self) -> usize;
+    /// A kind that the config knows and only another process can do: an app's handler. Nothing of it is claimed here,
+    /// but a person may steer its jobs from here. Whether it can be looked up is not known here, so it is taken as no.
+    fn elsewhere(&self, _kind: &str) -> Option<&KindDesk> {
+        None
+    }
 
     /// One kind.
     fn kind(&self, kind: &str) -> Option<&KindDesk> {
@@ -177,6 +182,8 @@ pub struct Store {
     namespace: Arc<str>,
     writer: writer::Writer,
     pool: r2d2::Pool<Readers>,
+    /// Leases that a claim may have written though its COMMIT failed: job, token, owner.
+    doubtful: Mutex<Vec<(JobId, i64, Owner)>>,
 }
 
 impl Store {
@@ -199,7 +206,15 @@ impl Store {
             .build_unchecked(Readers { path: path.to_path_buf() });
         let writer = writer::Writer::start(path, Arc::clone(&clock), options.watch)?;
         let namespace = options.namespace.into();
-        Ok(Store { path: path.to_path_buf(), clock, desk, namespace, writer, pool })
+        Ok(Store {
+            path: path.to_path_buf(),
+            clock,
+            desk,
+            namespace,
+            writer,
+            pool,
+            doubtful: Mutex::default(),
+        })
     }
 
     /// The file.

@@ -122,7 +122,8 @@ fn refuse(why: impl Into<String>) -> Result<Answer, StoreError> {
 impl Work<'_> {
     fn kind(&self) -> Result<&KindDesk, Refusal> {
         let why = || format!("kind `{}` is not in the config: put it back first", self.job.kind);
-        self.desk.kind(&self.job.kind).ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
+        let known = self.desk.kind(&self.job.kind).or_else(|| self.desk.elsewhere(&self.job.kind));
+        known.ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
     }
 
     fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {
@@ -155,7 +156,7 @@ impl Work<'_> {
         };
         let mut g = self.intent.generation.clone();
         let in_doubt = self.intent.state == IntentState::Requested;
-        let intent_state = if in_doubt {
+        let state = if in_doubt {
             (g.not_found, g.not_found_at, g.lookups) = (0, None, 0);
             if let Err(reason) = self.askable(kind) {
                 return refuse(format!(
@@ -164,15 +165,15 @@ impl Work<'_> {
                     self.job.key
                 ));
             }
-            IntentState::Requested
+            self.renew(kind, &g, false, IntentState::Requested)?;
+            self.back_to_work(true)?
         } else {
-            if self.intent.state == IntentState::Rejected {
+            // Other bytes need another key, even if what went out under this one certainly had no effect.
+            if self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0) {
                 g = next_generation(&g);
             }
-            IntentState::Pending
+            self.begin(kind, g, false)?
         };
-        self.renew(kind, &g, false, intent_state)?;
-        let state = self.back_to_work(in_doubt)?;
         self.entry(Action::Replay, state, amended)?;
         Ok(Ok(state))
     }
@@ -267,28 +268,39 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Due now, with attempts and age begun anew; behind whoever of its group is on the way.
-    fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
-        let waits = match &self.job.group {
-            Some(group) => self.job.state != State::Unknown && order::somebody_is_out(self.tx, group)?,
-            None => false,
-        };
-        let state = match (waits, in_doubt) {
-            (true, _) => State::Waiting,
-            (false, true) => State::Unknown,
-            (false, false) => State::Scheduled,
-        };
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
-        self.move_to(state, self.tx.now())
+    /// Back to work with nothing in doubt. The app makes an external call as soon as it knows, so that is in doubt from
+    /// the start, and the app has the word again for as long as `max_age`.
+    fn begin(&self, kind: &KindDesk, mut g: Generation, left_in_doubt: bool) -> Result<State, StoreError> {
+        if !kind.terms.external {
+            self.renew(kind, &g, left_in_doubt, IntentState::Pending)?;
+            return self.back_to_work(false);
+        }
+        g.unknown = true;
+        self.renew(kind, &g, left_in_doubt, IntentState::Requested)?;
+        let due = self.tx.now().plus(kind.terms.max_age);
+        self.move_to(State::Unknown, due, Some(due))
     }
 
-    fn move_to(&self, state: State, run_after: Ms) -> Result<State, StoreError> {
+    /// Due now, with attempts and age begun anew; in its group, when its turn comes.
+    fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
+        // What is in doubt has left, so it grows old even if it is only asked about from now on.
+        let age_from = in_doubt.then_some(self.tx.now());
+        let Some(group) = &self.job.group else {
+            let state = if in_doubt { State::Unknown } else { State::Scheduled };
+            return self.move_to(state, self.tx.now(), age_from);
+        };
+        self.move_to(State::Waiting, self.tx.now(), age_from)?;
+        order::advance(self.tx, group)?;
+        Ok(rows::must_load(self.tx.conn(), self.job.id)?.0.state)
+    }
+
+    fn move_to(&self, state: State, run_after: Ms, age_from: Option<Ms>) -> Result<State, StoreError> {
         let to = rows::Move {
             state,
             run_after,
             attempts: 0,
             pauses: 0,
-            age_from: None,
+            age_from,
             error_class: self.job.error_class,
             last_error: self.job.last_error.as_deref(),
             park_reason: None,
@@ -333,19 +345,11 @@ impl Work<'_> {
             }
             Resolution::NotApplied => {
                 let kind = self.kind()?;
-                let mut g = next_generation(&self.intent.generation);
-                g.unknown = kind.terms.external;
-                let state = if kind.terms.external { IntentState::Requested } else { IntentState::Pending };
-                self.renew(kind, &g, true, state)?;
-                if kind.terms.external {
-                    self.move_to(State::Unknown, self.tx.now().plus(kind.terms.max_age))?
-                } else {
-                    self.back_to_work(false)?
-                }
+                self.begin(kind, next_generation(&self.intent.generation), true)?
             }
             Resolution::Rejected(_) => {
                 self.write_intent_state(IntentState::Rejected)?;
-                self.move_to(State::Cancelled, self.job.run_after)?
+                self.move_to(State::Cancelled, self.job.run_after, None)?
             }
         };
         self.entry(Action::Resolve, state, detail)?;
@@ -372,7 +376,8 @@ impl Work<'_> {
 
     fn settle(&self, reference: &str) -> Result<State, StoreError> {
         let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
-        settle(self.tx, self.job.id, &self.intent, Some(reference), None, unique)?;
+        let generation = self.intent.generation.number;
+        settle(self.tx, self.job.id, &self.intent, generation, Some(reference), None, unique)?;
         move_to_settled(self.tx, &self.job)?;
         Ok(State::Settled)
     }
@@ -452,7 +457,6 @@ impl Work<'_> {
             last_error: self.job.last_error.as_deref(),
             park_reason: None,
         };
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         let state = rows::move_job(self.tx, &self.job, &to)?;
         self.entry(Action::Cancel, state, None)?;
         Ok(Ok(state))

@@ -67,13 +67,14 @@ pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<(), StoreError> {
 const OUT: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
   WHERE group_name = ?1 AND state IN ('scheduled','ready','running','unknown'))";
 /// The lowest place that waits or blocks.
-const LOWEST: &str = "SELECT id, sequence, state, run_after_ms FROM onceward_jobs
-  WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
+const LOWEST: &str = "SELECT id, sequence, state, run_after_ms,
+    (SELECT unknown FROM onceward_intents i WHERE i.id = j.id)
+  FROM onceward_jobs j WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
   ORDER BY sequence LIMIT 1";
 const FREE: &str = "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4 WHERE id = ?1 AND state = 'waiting'";
 
 /// Is a job of the group on its way?
-pub fn somebody_is_out(tx: &Tx<'_>, group: &str) -> Result<bool, StoreError> {
+fn somebody_is_out(tx: &Tx<'_>, group: &str) -> Result<bool, StoreError> {
     Ok(tx.conn().prepare_cached(OUT)?.query_row([group], |row| row.get(0))?)
 }
 
@@ -83,17 +84,21 @@ pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
     if somebody_is_out(tx, group)? {
         return Ok(());
     }
-    let lowest: Option<(i64, i64, String, i64)> = tx
+    let lowest: Option<(i64, i64, String, i64, bool)> = tx
         .conn()
         .prepare_cached(LOWEST)?
-        .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .optional()?;
-    let Some((id, sequence, state, run_after)) = lowest else { return Ok(()) };
+    let Some((id, sequence, state, run_after, unknown)) = lowest else { return Ok(()) };
     if state != State::Waiting.as_str() || sequence > passed + 1 {
         return Ok(());
     }
     let due = run_after <= tx.now().0;
-    let state = if due { State::Ready } else { State::Scheduled };
+    let state = match (unknown, due) {
+        (true, _) => State::Unknown,
+        (false, true) => State::Ready,
+        (false, false) => State::Scheduled,
+    };
     tx.conn().prepare_cached(FREE)?.execute((id, state.as_str(), due, tx.now().0))?;
     rows::moved(tx, Some(State::Waiting), Some(state));
     Ok(())

@@ -122,10 +122,15 @@ impl Store {
     /// One job's story; `None` if there is no such job.
     pub fn story(&self, name: &str) -> Result<Option<Story>, StoreError> {
         let Some(id) = self.find(name)? else { return Ok(None) };
+        self.story_of(id).map(Some)
+    }
+
+    /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
+    pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
         let conn = self.reader()?;
         let mut story = story(&conn, id, self.clock.now())?;
         story.history = history::of_job(&conn, id)?;
-        Ok(Some(story))
+        Ok(story)
     }
 
     /// Jobs by number, oldest first.
@@ -207,7 +212,7 @@ impl Store {
         while let Some(row) = rows.next()? {
             let (kind, running, waits): (String, bool, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let Some(kind) = self.desk.kind(&kind) else { continue };
-            let cannot_ask = (waits || kind.terms.external) && kind.terms.lookup.is_none();
+            let cannot_ask = kind.terms.external || (waits && kind.terms.lookup.is_none());
             let health = holds::read(&conn, &kind.provider)?.health(now);
             let kept_back = matches!(health, holds::Health::Held | holds::Health::Paused);
             if running || !(cannot_ask || kept_back) {

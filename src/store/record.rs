@@ -4,13 +4,13 @@
 //! settles the intent, anything else is written down and changes nothing.
 
 use super::history::{Action, Entry};
-use super::{Claim, Desk, KindDesk, Store, StoreError, Tx, history, holds, rows};
+use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
 use crate::clock::{Ms, millis};
 use crate::decide::{Decision, Next, OnParked, decide};
 use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
 use crate::job::{Job, JobId, State, Step};
 use crate::outcome::{Class, Outcome};
-use rusqlite::named_params;
+use rusqlite::{OptionalExtension, named_params};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,12 +68,8 @@ impl Store {
 
     /// Gives a claim back of which nothing was sent: the worker stops before it could begin.
     pub fn release(&self, claim: Claim) -> Result<(), StoreError> {
-        let (id, token, nonce) = (claim.job().id, claim.token, claim.owner.nonce().to_string());
-        let actor = claim.owner.actor().to_string();
-        let before = claim.intent().clone();
-        let step = claim.step();
-        let started = claim.started();
-        self.write(move |tx| release(tx, id, token, &nonce, &actor, &before, step, started))
+        let (id, token, owner) = (claim.job().id, claim.token, claim.owner.clone());
+        self.write(move |tx| release(tx, id, token, &owner))
     }
 }
 
@@ -86,6 +82,8 @@ pub(super) struct Recorder<'a> {
 
 const HELD: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
   WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3)";
+const LEASED: &str = "SELECT lease_step, lease_started_ms FROM onceward_jobs
+  WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3";
 const RECORDED: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history
   WHERE job_id = ?1 AND attempt = ?2 AND action IN ('request','lookup'))";
 const TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM onceward_intents WHERE provider IS ?1 AND kind = ?2
@@ -207,6 +205,7 @@ impl Recorder<'_> {
                 self.tx,
                 job.id,
                 intent,
+                intent.generation.number,
                 outcome.reference.as_deref(),
                 outcome.result.as_deref(),
                 kind.unique,
@@ -285,8 +284,8 @@ impl Recorder<'_> {
                 entry.error = Some(format!("a second, different reference: {}", second.unwrap_or("none")));
             }
         } else if good && !self.taken(job, intent, kind, outcome)? {
-            let newer_sent =
-                intent.generation.number > claim.intent().generation.number && intent.generation.sends > 0;
+            let newer_sent = intent.generation.number > claim.intent().generation.number
+                && (intent.generation.sends > 0 || job.state == State::Running);
             if newer_sent {
                 alarm(self.tx, job, outcome.reference.as_deref(), None);
             }
@@ -294,6 +293,7 @@ impl Recorder<'_> {
                 self.tx,
                 job.id,
                 intent,
+                claim.intent().generation.number,
                 outcome.reference.as_deref(),
                 outcome.result.as_deref(),
                 kind.unique,
@@ -312,20 +312,21 @@ const INTENT_STATE: &str = "UPDATE onceward_intents SET state = :state,
   WHERE id = :id AND state <> 'settled'";
 
 const SETTLE: &str = "UPDATE onceward_intents SET state = 'settled', reference = :reference,
-    reference_generation = generation, reference_shared = :shared, confirmed_ms = :now, result = :result
+    reference_generation = :generation, reference_shared = :shared, confirmed_ms = :now, result = :result
   WHERE id = :id AND state <> 'settled'";
 
-/// Settles an intent, for ever.
+/// Settles an intent, for ever; `generation` is the one that brought the reference.
 pub(super) fn settle(
     tx: &Tx<'_>,
     id: JobId,
     intent: &Intent,
+    generation: u32,
     reference: Option<&str>,
     result: Option<&str>,
     unique: bool,
 ) -> Result<(), StoreError> {
     tx.conn().prepare_cached(SETTLE)?.execute(named_params! {
-        ":id": id.0, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
+        ":id": id.0, ":generation": generation, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
     })?;
     let gap = intent.requested.map_or(Duration::ZERO, |from| tx.now().since(from));
     tx.count(format!("gap:{}", gap_bucket(gap)), 1);
@@ -344,7 +345,9 @@ pub(super) fn move_to_settled(tx: &Tx<'_>, job: &Job) -> Result<(), StoreError> 
         last_error: None,
         park_reason: None,
     };
-    rows::move_job(tx, job, &to).map(|_| ())
+    rows::move_job(tx, job, &to)?;
+    // Its call may still run, but whatever that brings is a late result, which says nothing about the provider.
+    holds::give_up_probe(tx, job.id)
 }
 
 /// Confirmation gaps are counted in buckets of an eighth of a doubling: a percentile is read off within 9 %.
@@ -411,36 +414,30 @@ fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // the claim is spent by then; these are its parts
-fn release(
-    tx: &Tx<'_>,
-    id: JobId,
-    token: i64,
-    nonce: &str,
-    actor: &str,
-    before: &Intent,
-    step: Step,
-    started: Ms,
-) -> Result<(), StoreError> {
-    let held: bool = tx.conn().prepare_cached(HELD)?.query_row((id.0, nonce, token), |row| row.get(0))?;
-    if !held {
-        return Ok(());
-    }
-    let (job, _) = rows::must_load(tx.conn(), id)?;
-    let in_doubt = before.generation.unknown;
-    if step == Step::Send && !in_doubt {
+/// Gives a lease back under which nothing was sent, if it is still held.
+pub(super) fn release(tx: &Tx<'_>, id: JobId, token: i64, owner: &Owner) -> Result<(), StoreError> {
+    let held: Option<(String, i64)> = tx
+        .conn()
+        .prepare_cached(LEASED)?
+        .query_row((id.0, owner.nonce(), token), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((step, started)) = held else { return Ok(()) };
+    let sends = step == Step::Send.as_str();
+    let (job, intent) = rows::must_load(tx.conn(), id)?;
+    let in_doubt = intent.generation.unknown;
+    if sends && !in_doubt {
         tx.conn()
             .prepare_cached(
                 "UPDATE onceward_intents SET state = 'pending',
                    requested_ms = CASE WHEN sends = 0 AND requested_ms = ?2 THEN NULL ELSE requested_ms END
                  WHERE id = ?1 AND state <> 'settled'",
             )?
-            .execute((id.0, started.0))?;
+            .execute((id.0, started))?;
     }
     let to = rows::Move {
         state: if in_doubt { State::Unknown } else { State::Scheduled },
         run_after: job.run_after,
-        attempts: job.attempts.saturating_sub(u32::from(step == Step::Send)),
+        attempts: job.attempts.saturating_sub(u32::from(sends)),
         pauses: job.pauses,
         age_from: job.age_from,
         error_class: job.error_class,
@@ -448,11 +445,8 @@ fn release(
         park_reason: None,
     };
     let state = rows::move_job(tx, &job, &to)?;
-    let mut entry = Entry::new(id, Action::Release, tx.now(), actor);
+    let mut entry = Entry::new(id, Action::Release, tx.now(), owner.actor());
     (entry.attempt, entry.from, entry.to) = (Some(job.tries), Some(State::Running), Some(state));
     history::append(tx, &entry)?;
-    tx.conn()
-        .prepare_cached("UPDATE onceward_holds SET probe_job = NULL WHERE probe_job = ?1")?
-        .execute([id.0])?;
-    Ok(())
+    holds::give_up_probe(tx, id)
 }

@@ -14,6 +14,7 @@ mod doors;
 struct TestDesk {
     kinds: Vec<KindDesk>,
     providers: Vec<ProviderDesk>,
+    scope: &'static str,
 }
 
 impl Desk for TestDesk {
@@ -24,7 +25,7 @@ impl Desk for TestDesk {
         &self.providers
     }
     fn scope(&self, _: &str) -> Scope {
-        Scope { send: "here".into(), lookup: "look".into() }
+        Scope { send: self.scope.into(), lookup: "look".into() }
     }
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String> {
         let body = job.payload.clone().ok_or("pruned")?;
@@ -80,23 +81,32 @@ struct Bench {
 
 const NOON: Ms = Ms(1_800_000_000_000);
 
-fn desk() -> Arc<TestDesk> {
-    let kinds = vec![
+fn desk() -> TestDesk {
+    let mut kinds = vec![
         kind("b", Family::B, None),
         kind("asked", Family::B, Some(true)),
         kind("forgets", Family::E, None),
         kind("forgets-asked", Family::E, Some(true)),
+        kind("skips", Family::B, None),
+        kind("spaced", Family::B, None),
     ];
+    kinds[4].terms.on_parked = OnParked::Skip;
+    let rate = |name: &str| (name == "spaced-bank").then_some(1.0);
     let providers = kinds
         .iter()
-        .map(|k| ProviderDesk { name: k.provider.clone(), concurrency: 100, rate: None })
+        .map(|k| ProviderDesk { name: k.provider.clone(), concurrency: 100, rate: rate(&k.provider) })
         .collect();
-    Arc::new(TestDesk { kinds, providers })
+    TestDesk { kinds, providers, scope: "here" }
 }
 
 fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
+    open_with(path, clock, desk())
+}
+
+/// As a process with another config sees the file.
+fn open_with(path: &Path, clock: &Arc<ManualClock>, desk: TestDesk) -> Store {
     let options = Options { create: true, namespace: String::new(), watch: None };
-    Store::open(path, options, clock.clone(), desk()).unwrap()
+    Store::open(path, options, clock.clone(), Arc::new(desk)).unwrap()
 }
 
 impl Bench {
@@ -529,7 +539,7 @@ fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
     let bench = Bench::new();
     let reopen = |path: &Path, namespace: &str| {
         let options = Options { create: true, namespace: namespace.into(), watch: None };
-        Store::open(path, options, bench.clock.clone(), desk()).map(|_| ()).unwrap_err()
+        Store::open(path, options, bench.clock.clone(), Arc::new(desk())).map(|_| ()).unwrap_err()
     };
     assert!(matches!(reopen(&bench.path, "shop"), StoreError::Namespace { .. }));
     bench.execute("UPDATE onceward_meta SET value = '99' WHERE name = 'schema_version'").unwrap();
@@ -540,7 +550,8 @@ fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
     assert!(reopen(&text, "").to_string().contains("not an SQLite file"));
     assert!(std::fs::read_to_string(&text).unwrap().starts_with("Dear Sir"));
     let missing = Options { create: false, namespace: String::new(), watch: None };
-    let error = Store::open(&bench.path.with_file_name("none.db"), missing, bench.clock.clone(), desk());
+    let error =
+        Store::open(&bench.path.with_file_name("none.db"), missing, bench.clock.clone(), Arc::new(desk()));
     assert!(matches!(error, Err(StoreError::NoFile(_))));
 }
 
@@ -637,4 +648,354 @@ fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
     assert_eq!(claim.job().key.as_str(), "two");
     bench.end(claim, Class::Ok);
     assert_eq!(bench.claim().job().key.as_str(), "three");
+}
+
+fn member(kind: &str, group: &str, key: &str, sequence: Option<i64>) -> NewJob {
+    NewJob { group: Some(group.into()), sequence, ..Bench::job(kind, key, "{}") }
+}
+
+#[test]
+fn law_10_a_confirmation_of_a_job_that_its_group_passed_over_is_taken() {
+    let bench = Bench::new();
+    bench.store.enqueue(member("skips", "g", "1", None), "test").unwrap();
+    bench.store.enqueue(member("skips", "g", "2", None), "test").unwrap();
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(bench.claim().job().key.as_str(), "2");
+    let id = bench.story("1").job.id;
+    assert_eq!(bench.store.confirm(id, "po_1", "test").unwrap(), State::Settled);
+}
+
+#[test]
+fn what_never_left_leaves_no_trace_of_a_request_though_the_call_began_after_the_claim() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.clock.advance(Duration::from_millis(3));
+    let outcome = Outcome::new(Class::NotSent, bench.clock.now());
+    bench.store.record(claim, outcome).unwrap();
+    let story = bench.story("k");
+    assert_eq!((story.intent.state, story.intent.requested), (IntentState::Pending, None));
+    assert_eq!(bench.store.confirm(story.job.id, "po_1", "test").unwrap_err().code(), Code::NotAllowed);
+}
+
+#[test]
+fn a_probe_that_is_confirmed_meanwhile_lets_the_next_probe_go() {
+    let bench = Bench::new();
+    bench.enqueue("b", "1");
+    bench.enqueue("b", "2");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    bench.clock.advance(Duration::from_secs(31));
+    let probe = bench.claim();
+    bench.store.confirm(probe.job().id, "po_1", "test").unwrap();
+    bench.end(probe, Class::Timeout);
+    bench.clock.advance(Duration::from_secs(31));
+    assert_eq!(bench.claim().job().key.as_str(), "2");
+}
+
+#[test]
+fn a_probe_of_a_dead_worker_is_given_up_by_a_worker_that_does_not_know_its_kind() {
+    let bench = Bench::new();
+    bench.enqueue("b", "1");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    bench.clock.advance(Duration::from_secs(31));
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    let probe = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(probe.len(), 1);
+    drop((probe, lock));
+    let other = open_with(&bench.path, &bench.clock, TestDesk { kinds: Vec::new(), ..desk() });
+    assert_eq!(other.recover(&bench.owner).unwrap(), 1);
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.claim().job().key.as_str(), "1");
+}
+
+#[test]
+fn law_12_a_replayed_job_waits_for_a_predecessor_that_is_not_done() {
+    let bench = Bench::new();
+    for n in 1..=3 {
+        bench.store.enqueue(member("b", "g", &n.to_string(), Some(n)), "test").unwrap();
+    }
+    let three = bench.story("3").job.id;
+    bench.store.cancel(three, "test").unwrap();
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(bench.store.replay(three, None, "test").unwrap(), State::Waiting);
+    assert!(bench.claims(5).is_empty(), "the parked head holds its group");
+
+    let parked = |key: &str, class| {
+        let claim = bench.claim();
+        assert_eq!(claim.job().key.as_str(), key);
+        bench.end(claim, class);
+        bench.story(key).job.id
+    };
+    for key in ["s1", "s2", "s3"] {
+        bench.store.enqueue(member("skips", "s", key, None), "test").unwrap();
+    }
+    let first = parked("s1", Class::Rejected);
+    let second = parked("s2", Class::Rejected);
+    bench.store.cancel(bench.story("s3").job.id, "test").unwrap();
+    bench.store.replay(first, None, "test").unwrap();
+    for _ in 0..3 {
+        parked("s1", Class::Timeout);
+        bench.clock.advance(Duration::from_secs(10));
+    }
+    assert_eq!(bench.story("s1").job.state, State::Parked);
+    assert_eq!(bench.store.replay(second, None, "test").unwrap(), State::Waiting);
+    assert!(bench.claims(5).is_empty(), "the first is in doubt, so the second may not go");
+    assert_eq!(bench.store.replay(first, None, "test").unwrap(), State::Unknown);
+    bench.clock.advance(Duration::from_secs(31));
+    let claim = bench.claim();
+    bench.end(claim, Class::Ok);
+    assert_eq!(bench.claim().job().key.as_str(), "s2");
+}
+
+#[test]
+fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
+    let bench = Bench::new();
+    bench.store.enqueue(member("b", "g", "1", None), "test").unwrap();
+    bench.store.enqueue(member("b", "g", "2", None), "test").unwrap();
+    bench.enqueue("spaced", "s1");
+    bench.enqueue("spaced", "s2");
+    let mut claims = bench.claims(5);
+    assert_eq!(claims.len(), 2);
+    let day = Duration::from_secs(86_400);
+    bench.clock.step(-86_400_000);
+    bench.store.set_back(day).unwrap();
+    bench.clock.advance(Duration::from_secs(2));
+    bench.end(claims.remove(0), Class::Ok);
+    let mut keys: Vec<_> = bench.claims(5).iter().map(|c| c.job().key.as_str().to_string()).collect();
+    keys.sort();
+    assert_eq!(keys, ["2", "s2"]);
+}
+
+#[test]
+fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    let due = bench.story("k").job.run_after;
+    let hour = Duration::from_secs(3600);
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    bench.clock.advance(Duration::from_millis(700));
+    open(&bench.path, &bench.clock).set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
+    bench.clock.advance(Duration::from_secs(60));
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
+}
+
+#[test]
+fn a_replayed_unknown_that_can_only_be_asked_about_grows_old_again() {
+    let bench = Bench::new();
+    bench.enqueue("forgets-asked", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    let ask_until_parked = || {
+        for _ in 0..2 {
+            bench.clock.advance(Duration::from_secs(36 * 3600 + 60));
+            for claim in bench.claims(1) {
+                assert_eq!(claim.step(), Step::LookUp);
+                bench.end(claim, Class::LookupFailed);
+                bench.clock.advance(Duration::from_secs(60));
+            }
+        }
+        bench.clock.advance(Duration::from_secs(60));
+        assert!(bench.claims(1).is_empty());
+        assert_eq!(bench.story("k").job.park_reason, Some(Reason::UnknownOutcome));
+    };
+    ask_until_parked();
+    bench.store.replay(bench.story("k").job.id, None, "test").unwrap();
+    bench.clock.advance(Duration::from_secs(31));
+    ask_until_parked();
+}
+
+#[test]
+fn an_external_job_is_asked_about_after_its_time_however_long_that_was() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let long = Duration::from_secs(30 * 86_400);
+    store.enqueue(NewJob { external: Some(long), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    bench.clock.advance(long);
+    let claims = store.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.iter().map(Claim::step).collect::<Vec<_>>(), [Step::LookUp]);
+}
+
+#[test]
+fn law_5_a_crash_is_judged_by_what_was_promised_at_the_claim_not_by_a_later_config() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    let sent = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+    drop((sent, lock));
+    let mut later = desk();
+    later.kinds[0].terms.family = Family::E;
+    let store = open_with(&bench.path, &bench.clock, later);
+    assert_eq!(store.recover(&bench.owner).unwrap(), 1);
+    assert_eq!(bench.story("k").job.park_reason, Some(Reason::UnknownOutcome));
+}
+
+#[test]
+fn the_scope_is_where_the_request_went_not_where_an_earlier_one_could_not_go() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    // The credential is exchanged, and the provider rests for a while.
+    bench.clock.advance(Duration::from_secs(31));
+    let there = open_with(&bench.path, &bench.clock, TestDesk { scope: "there", ..desk() });
+    let claim = there.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    let outcome = Outcome::new(Class::Timeout, claim.started());
+    there.record(claim, outcome).unwrap();
+    let story = bench.story("k");
+    assert_eq!(story.job.state, State::Unknown);
+    assert_eq!(story.intent.scope.unwrap().send, "there");
+    bench.clock.advance(Duration::from_secs(62));
+    assert!(bench.claims(1).is_empty(), "the old config may not send it again: it went elsewhere");
+    assert_eq!(bench.story("k").job.park_reason, Some(Reason::ScopeChanged));
+}
+
+#[test]
+fn law_10_a_late_success_raises_the_alarm_while_a_newer_generation_is_out() {
+    let bench = Bench::new();
+    bench.enqueue("forgets", "k");
+    let (dead, lock) = bench.store.register("slow:9").unwrap();
+    let stale = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    bench.store.mark_sending(&stale).unwrap();
+    drop(lock);
+    bench.store.recover(&bench.owner).unwrap();
+    let id = stale.job().id;
+    bench.store.resolve(id, Resolution::NotApplied, None, "test").unwrap();
+    let newer = bench.claim();
+    assert_eq!(newer.intent().generation.number, 2);
+    assert_eq!(bench.end(stale, Class::Ok), Recorded::Late);
+    assert_eq!(bench.store.stats().unwrap().counters.get("double_effects"), Some(&1));
+}
+
+#[test]
+fn an_owner_taken_for_gone_is_still_found_when_it_dies_with_jobs() {
+    let bench = Bench::new();
+    let (idle, lock) = bench.store.register("idle:9").unwrap();
+    std::fs::remove_file(format!("{}-owner-{}", bench.path.display(), idle.nonce())).unwrap();
+    bench.clock.advance(Duration::from_secs(1));
+    bench.store.recover(&bench.owner).unwrap();
+    bench.enqueue("b", "k");
+    let claims = bench.store.claim(&idle, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.len(), 1);
+    drop((claims, lock));
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+}
+
+#[test]
+fn law_7_amended_content_never_goes_out_under_a_key_that_was_sent_with_other_bytes() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    let mut outcome = Outcome::new(Class::Rejected, claim.started());
+    outcome.retry_on = true;
+    bench.store.record(claim, outcome).unwrap();
+    bench.clock.advance(Duration::from_secs(80 * 3600));
+    assert!(bench.claims(1).is_empty());
+    let story = bench.story("k");
+    assert_eq!((story.job.park_reason, story.intent.generation.sends), (Some(Reason::TooOld), 1));
+    let content = Bench::job("b", "k", r#"{"n":2}"#);
+    bench.store.replay(story.job.id, Some(Amendment { content, money: false }), "test").unwrap();
+    assert_eq!(bench.story("k").intent.generation.number, 2);
+}
+
+#[test]
+fn a_claim_whose_commit_is_not_known_is_given_back_if_it_was_stored_after_all() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    // A reference that is only checked at COMMIT makes just that fail.
+    bench
+        .execute(
+            "CREATE TABLE wrong (id INTEGER REFERENCES onceward_jobs (id) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    bench
+        .execute("CREATE TRIGGER spoil AFTER UPDATE OF lease_owner ON onceward_jobs BEGIN INSERT INTO wrong VALUES (99); END")
+        .unwrap();
+    let failed = bench.store.claim(&bench.owner, 1, Duration::from_secs(60));
+    assert!(matches!(failed, Err(StoreError::CommitUnknown(_))), "{failed:?}");
+    bench.execute("DROP TRIGGER spoil").unwrap();
+    // This time it was not stored. Now as if it had been: the row is leased, and nobody has the claim.
+    assert_eq!(bench.store.doubtful.lock().unwrap().len(), 1);
+    bench
+        .execute(
+            "UPDATE onceward_jobs SET state = 'running', claimable = 0, attempts = 1, tries = 1, lease_token = 1,
+               lease_owner = (SELECT nonce FROM onceward_owners), lease_expires_ms = 1, lease_started_ms = 1,
+               lease_step = 'send', lease_phase = 'sending'",
+        )
+        .unwrap();
+    let claim = bench.claim();
+    assert_eq!((claim.job().attempts, claim.job().tries), (1, 2));
+    assert!(bench.store.doubtful.lock().unwrap().is_empty());
+    assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Release]);
+}
+
+#[test]
+fn a_late_success_is_kept_as_the_effect_of_the_generation_that_brought_it() {
+    let bench = Bench::new();
+    bench.enqueue("forgets", "k");
+    let (dead, lock) = bench.store.register("slow:9").unwrap();
+    let stale = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    bench.store.mark_sending(&stale).unwrap();
+    drop(lock);
+    bench.store.recover(&bench.owner).unwrap();
+    bench.store.resolve(stale.job().id, Resolution::NotApplied, None, "test").unwrap();
+    assert_eq!(bench.end(stale, Class::Ok), Recorded::Late);
+    let conn = bench.store.reader().unwrap();
+    let generation: u32 =
+        conn.query_row("SELECT reference_generation FROM onceward_intents", [], |row| row.get(0)).unwrap();
+    assert_eq!((generation, bench.story("k").intent.generation.number), (1, 2));
+}
+
+#[test]
+fn an_external_job_keeps_no_worker_from_being_idle() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let day = Duration::from_secs(86_400);
+    store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    assert!(!store.something_to_do().unwrap());
+}
+
+#[test]
+fn a_replayed_refusal_of_an_external_job_is_the_apps_to_report_again() {
+    let bench = Bench::new();
+    let mut kinds = desk();
+    kinds.kinds[1].terms.external = true;
+    let store = open_with(&bench.path, &bench.clock, kinds);
+    let day = Duration::from_secs(86_400);
+    store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    bench.clock.advance(day);
+    let claim = store.claim(&bench.owner, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+    let id = claim.job().id;
+    let outcome = Outcome::new(Class::Rejected, claim.started());
+    store.record(claim, outcome).unwrap();
+    assert_eq!(store.replay(id, None, "test").unwrap(), State::Unknown);
+    let story = bench.story("k");
+    assert_eq!((story.intent.state, story.intent.generation.number), (IntentState::Requested, 2));
+    assert_eq!(store.cancel(id, "test").unwrap_err().code(), Code::NotAllowed);
+}
+
+#[test]
+fn a_worker_that_says_goodbye_leaves_no_row_behind() {
+    let bench = Bench::new();
+    for n in 0..3 {
+        let (owner, lock) = bench.store.register(&format!("cron:{n}")).unwrap();
+        bench.store.unregister(&owner, lock).unwrap();
+    }
+    let count = "SELECT count(*) FROM onceward_owners";
+    let owners: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(owners, 1, "only the one that is still there");
 }

@@ -1,6 +1,6 @@
 //! The SQL inbox, a batch a round. A fault here is logged and tried again later: it must not keep jobs from being done.
 
-use crate::store::{INBOX_BATCH, Store};
+use crate::store::{INBOX_BATCH, Store, StoreError};
 use std::time::{Duration, Instant};
 
 /// When to look into the inbox again.
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Inbox {
     failures: u32,
     again: Option<Instant>,
+    error: Option<StoreError>,
 }
 
 impl Inbox {
@@ -28,8 +29,14 @@ impl Inbox {
                 self.again = Some(Instant::now() + pause);
                 let file = store.path().display();
                 log::error!("the inbox in {file} could not be taken: {e}; next try in {pause:?}");
+                self.error = Some(e);
                 false
             }
         }
+    }
+
+    /// The last error, once so many tries in a row have failed.
+    pub fn given_up(&mut self, tries: u32) -> Option<StoreError> {
+        if self.failures >= tries { self.error.take() } else { None }
     }
 }

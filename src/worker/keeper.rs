@@ -1,4 +1,4 @@
-//! The keeper: a thread that renews leases, takes over from dead workers, and watches clock and disk.
+//! The keeper: a thread that renews leases, takes over from dead workers, and watches clock, disk and slow handlers.
 
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
@@ -45,6 +45,7 @@ pub fn start(
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 look_at_disk(&shared, options.free_disk);
                 watch.look(&shared);
+                shared.trade.handlers().name_overdue();
                 if renewed.elapsed() * 3 >= options.lease {
                     renewed = Instant::now();
                     complain("leases could not be renewed", shared.store.renew(&owner, options.lease));

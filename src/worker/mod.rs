@@ -9,10 +9,13 @@
 
 mod inbox;
 mod keeper;
+mod running;
 mod trade;
 
-pub use trade::{BESIDE_PAYLOAD, Trade};
+pub use running::{Running, spawn};
+pub use trade::{BESIDE_PAYLOAD, Trade, TradeBuilder, TradeError};
 
+use crate::config::Config;
 use crate::crash;
 use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
@@ -53,6 +56,22 @@ pub struct Options {
     pub name: String,
 }
 
+impl Options {
+    /// As the config says, until stopped, named after this host and process.
+    pub fn new(config: &Config) -> Options {
+        let host = gethostname::gethostname();
+        let host: String = host.to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect();
+        Options {
+            threads: config.worker.threads,
+            lease: config.worker.lease,
+            grace: config.worker.shutdown_grace,
+            free_disk: config.limits.free_disk,
+            until: Until::Stopped,
+            name: format!("{host}:{}", std::process::id()),
+        }
+    }
+}
+
 /// Why a worker ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -62,6 +81,8 @@ pub enum Ended {
     Abandoned(usize),
 }
 
+/// A worker that is to end by itself gives up after so many claims that failed in a row.
+const FAILURES: u32 = 5;
 /// How long a worker waits when it knows of nothing to wait for.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -105,7 +126,11 @@ impl Stop {
 
     /// Something may be due: an enqueue in this process.
     pub fn wake(&self) {
-        let _ = self.events.send(Event::Wake);
+        // Whatever is queued already leads to a claim that sees this commit too. So nothing piles up once the worker has
+        // ended and an app goes on.
+        if self.inbox.is_empty() {
+            let _ = self.events.send(Event::Wake);
+        }
     }
 }
 
@@ -183,12 +208,14 @@ impl Dispatcher {
         stop: Stop,
     ) -> Result<Dispatcher, StoreError> {
         let (work, claims) = bounded::<Claim>(options.threads);
+        // An app's closure may want a common stack; this program's own calls need little.
+        let stack = if shared.trade.handlers().is_empty() { 512 * 1024 } else { 2 * 1024 * 1024 };
         let mut threads = Vec::with_capacity(options.threads);
         for n in 0..options.threads {
             let (shared, claims, events) = (Arc::clone(&shared), claims.clone(), stop.events.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("onceward-call-{n}"))
-                .stack_size(512 * 1024)
+                .stack_size(stack)
                 .spawn(move || {
                     for claim in claims {
                         attempt(&shared, claim);
@@ -206,10 +233,17 @@ impl Dispatcher {
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
             let more = self.take_inbox();
-            let round = self.claim();
+            let mut round = self.claim();
             if self.busy == 0 && self.options.until != Until::Stopped {
-                match round {
+                if let Some(error) = self.inbox.given_up(FAILURES) {
+                    return Err(error);
+                }
+                match &mut round {
                     Round::Nothing { .. } if self.is_over() => return Ok(Ended::Finished),
+                    // Whoever waits for the end learns why there is none; a worker that stays goes on trying.
+                    Round::Failed { error, .. } if self.failures >= FAILURES => {
+                        return Err(std::mem::replace(error, StoreError::Closed));
+                    }
                     Round::NoRoom => {
                         return Err(StoreError::Full("less is free than limits.free_disk".into()));
                     }
@@ -220,7 +254,7 @@ impl Dispatcher {
                 Round::Some { .. } | Round::Nothing { .. } if more => Duration::ZERO,
                 Round::Some { next } | Round::Nothing { next } => next,
                 Round::NoRoom => ROUND,
-                Round::Failed { pause } => pause,
+                Round::Failed { pause, .. } => pause,
             };
             match self.wait(pause) {
                 Some(Event::Stop) => return Ok(self.finish()),
@@ -264,7 +298,7 @@ impl Dispatcher {
                 let pause = crate::retry::backoff(self.failures, base, cap, 1.0);
                 let file = self.shared.store.path().display();
                 log::error!("nothing could be claimed from {file}: {e}; next try in {pause:?}");
-                Round::Failed { pause }
+                Round::Failed { pause, error: e }
             }
         }
     }
@@ -279,19 +313,20 @@ impl Dispatcher {
         }
     }
 
-    /// Waits for an event, and takes all that are queued with it.
+    /// Waits for an event, and takes all that are queued with it; those after a stop are for [`Dispatcher::finish`].
     fn wait(&mut self, pause: Duration) -> Option<Event> {
-        let mut last = None;
-        let first = self.events.recv_timeout(pause).ok();
-        for event in first.into_iter().chain(self.events.try_iter().collect::<Vec<_>>()) {
-            if matches!(event, Event::Done) {
-                self.busy = self.busy.saturating_sub(1);
+        let mut event = self.events.recv_timeout(pause).ok()?;
+        loop {
+            match event {
+                Event::Stop => return Some(event),
+                Event::Done => self.busy = self.busy.saturating_sub(1),
+                Event::Wake => {}
             }
-            if !matches!(last, Some(Event::Stop)) {
-                last = Some(event);
+            match self.events.try_recv() {
+                Ok(next) => event = next,
+                Err(_) => return Some(event),
             }
         }
-        last
     }
 
     /// Claims no more and waits for what is in flight, within the grace.
@@ -342,7 +377,7 @@ enum Round {
     /// The disk is too full to record anything.
     NoRoom,
     /// The file could not be read or written.
-    Failed { pause: Duration },
+    Failed { pause: Duration, error: StoreError },
 }
 
 /// One attempt, from claim to record.
@@ -396,10 +431,76 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         before_first_byte: &mark,
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
-    catch_unwind(AssertUnwindSafe(|| shared.trade.providers().call(&call))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| shared.trade.call(&call))).unwrap_or_else(|_| {
         let mut outcome = Outcome::new(Class::Interrupted, claim.started());
         outcome.phase = Some(Phase::Sending);
         outcome.error = Some("the call ended in a fault of this program's own; please report it".into());
         outcome
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::config::Config;
+
+    /// A store of its own in `dir`, and a worker's options.
+    fn bench(dir: &std::path::Path) -> (Arc<Store>, Arc<Trade>, Options) {
+        let config = Config::parse("", &dir.join("onceward.toml")).unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
+        let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
+        let desk: Arc<dyn Desk> = trade.clone();
+        let store = Arc::new(Store::open(&dir.join("t.db"), file, clock, desk).unwrap());
+        let options = Options {
+            threads: 1,
+            lease: Duration::from_secs(60),
+            grace: Duration::from_secs(5),
+            free_disk: 0,
+            until: Until::Once,
+            name: "test:1".into(),
+        };
+        (store, trade, options)
+    }
+
+    #[test]
+    fn a_worker_that_is_to_end_by_itself_ends_when_nothing_can_be_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, trade, options) = bench(dir.path());
+        store
+            .write(|tx| {
+                Ok(tx.conn().execute_batch("ALTER TABLE onceward_jobs RENAME COLUMN claimable TO gone")?)
+            })
+            .unwrap();
+        let stop = Stop::new();
+        let late = stop.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(20));
+            late.request();
+        });
+        assert!(run(store, trade, options, stop).is_err());
+    }
+
+    #[test]
+    fn a_second_stop_ends_at_once_though_it_came_together_with_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, trade, options) = bench(dir.path());
+        let (owner, _lock) = store.register("test:1").unwrap();
+        let shared = Arc::new(Shared {
+            store,
+            trade,
+            unrecorded: AtomicUsize::new(0),
+            disk_low: AtomicBool::new(false),
+        });
+        let stop = Stop::new();
+        let mut dispatcher = Dispatcher::start(shared, owner, options, stop.clone()).unwrap();
+        dispatcher.busy = 1;
+        stop.request();
+        stop.request();
+        let begun = Instant::now();
+        assert!(matches!(dispatcher.wait(ROUND), Some(Event::Stop)));
+        assert_eq!(dispatcher.finish(), Ended::Abandoned(1));
+        assert!(begun.elapsed() < Duration::from_secs(4), "it waited for the grace");
+    }
 }

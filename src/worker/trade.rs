@@ -1,42 +1,143 @@
-//! What this process can do, drawn from the config: the store asks it inside a claim.
+//! What this process can do, drawn from the config and the app's handlers: the store asks it inside a claim.
 
 use crate::clock::{Clock, Ms};
-use crate::config::{Config, Request};
+use crate::config::{Config, Kind, Request};
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Code, Job, NewJob, Refusal};
-use crate::provider::Providers;
+use crate::outcome::Outcome;
+use crate::provider::{Call, Handler, Handlers, Providers};
 use crate::store::{Desk, InboxRow, KindDesk, ProviderDesk};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kinds and providers of a config.
+/// The kinds and providers of a config, and the app's handlers.
 pub struct Trade {
     config: Arc<Config>,
+    clock: Arc<dyn Clock>,
     providers: Providers,
+    handlers: Handlers,
     kinds: Vec<KindDesk>,
+    /// Kinds without a provider or a handler here.
+    elsewhere: Vec<KindDesk>,
     desks: Vec<ProviderDesk>,
 }
 
+/// Why a handler cannot be registered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TradeError {
+    /// The config does not know the kind.
+    #[error(
+        "a handler is registered for kind `{0}`, and the config has no [kinds.{0}]: add it, without a provider"
+    )]
+    NoKind(String),
+    /// The kind is a provider's.
+    #[error(
+        "a handler is registered for kind `{kind}`, and the config gives it to the provider `{provider}`: take one of \
+         them out"
+    )]
+    HasProvider {
+        /// The kind.
+        kind: String,
+        /// Its provider.
+        provider: String,
+    },
+    /// A provider has the kind's name.
+    #[error(
+        "kind `{0}` has a handler and so stands as its own provider, and there is a [providers.{0}]: rename one"
+    )]
+    SharedName(String),
+    /// Two handlers for one kind.
+    #[error("two handlers are registered for kind `{0}`: one kind has one")]
+    Twice(String),
+}
+
+/// Puts handlers to a config; made by [`Trade::builder`].
+pub struct TradeBuilder {
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+    handlers: BTreeMap<String, Handler>,
+    twice: Option<String>,
+}
+
+impl TradeBuilder {
+    /// The kind is done by this handler. Its `[kinds.…]` in the config has no `provider`; key, account, amount,
+    /// currency, group and retries are read from there.
+    pub fn handler(mut self, kind: &str, handler: Handler) -> TradeBuilder {
+        if self.handlers.insert(kind.to_string(), handler).is_some() {
+            self.twice = Some(kind.to_string());
+        }
+        self
+    }
+
+    /// Checks each handler against the config.
+    pub fn build(self) -> Result<Trade, TradeError> {
+        if let Some(kind) = self.twice {
+            return Err(TradeError::Twice(kind));
+        }
+        for name in self.handlers.keys() {
+            let kind = self.config.kinds.get(name).ok_or_else(|| TradeError::NoKind(name.clone()))?;
+            if let Some(provider) = kind.provider.clone() {
+                return Err(TradeError::HasProvider { kind: name.clone(), provider });
+            }
+            if self.config.providers.contains_key(name) {
+                return Err(TradeError::SharedName(name.clone()));
+            }
+        }
+        Ok(Trade::assemble(self.config, self.clock, Handlers::new(self.handlers)))
+    }
+}
+
 impl Trade {
-    /// Draws them from a config.
+    /// Draws them from a config, without handlers: a kind without a provider stays unclaimed.
     pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Trade {
-        let kinds = config.kinds.values().filter_map(|kind| {
-            // A kind without a provider is a handler's in an embedding app; this process can't do it.
-            let provider = kind.provider.clone()?;
-            Some(KindDesk {
-                kind: kind.name.clone(),
-                provider,
-                terms: kind.terms.clone(),
-                unique: kind.unique,
-            })
-        });
-        let desks = config.providers.values().map(|p| ProviderDesk {
+        Trade::assemble(config, clock, Handlers::default())
+    }
+
+    /// A trade to which an app adds its handlers.
+    ///
+    /// ```
+    /// use onceward::clock::SystemClock;
+    /// use onceward::config::Config;
+    /// use onceward::provider::{Handler, HandlerCall, HandlerOutcome};
+    /// use onceward::worker::Trade;
+    /// use std::{path::Path, sync::Arc};
+    ///
+    /// let config = Config::parse("[kinds.seat]\nkey = \"seat:{seat}\"\n", Path::new("app.toml"))?;
+    /// let trade = Trade::builder(Arc::new(config), Arc::new(SystemClock::new()))
+    ///     .handler(
+    ///         "seat",
+    ///         Handler::new(|_call: &HandlerCall| HandlerOutcome::Settled { reference: None, result: None })
+    ///             .repeat_safe(),
+    ///     )
+    ///     .build()?;
+    /// # let _ = trade;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(config: Arc<Config>, clock: Arc<dyn Clock>) -> TradeBuilder {
+        TradeBuilder { config, clock, handlers: BTreeMap::new(), twice: None }
+    }
+
+    fn assemble(config: Arc<Config>, clock: Arc<dyn Clock>, handlers: Handlers) -> Trade {
+        let (here, there): (Vec<&Kind>, Vec<&Kind>) =
+            config.kinds.values().partition(|kind| kind.provider.is_some() || handlers.has(&kind.name));
+        let desks_of = |kinds: Vec<&Kind>| kinds.into_iter().map(|kind| desk(kind, &handlers)).collect();
+        let (kinds, elsewhere) = (desks_of(here), desks_of(there));
+        let threads = u32::try_from(config.worker.threads).unwrap_or(u32::MAX);
+        let providers = config.providers.values().map(|p| ProviderDesk {
             name: p.name.clone(),
             concurrency: p.concurrency,
             rate: p.rate,
         });
-        let (kinds, desks) = (kinds.collect(), desks.collect());
-        Trade { providers: Providers::new(Arc::clone(&config), clock), config, kinds, desks }
+        // A handler's kind stands as its own provider.
+        let own = config.kinds.keys().filter(|kind| handlers.has(kind)).map(|kind| ProviderDesk {
+            name: kind.clone(),
+            concurrency: handlers.concurrency(kind).unwrap_or(threads),
+            rate: None,
+        });
+        let desks = providers.chain(own).collect();
+        let providers = Providers::new(Arc::clone(&config), Arc::clone(&clock));
+        Trade { config, clock, providers, handlers, kinds, elsewhere, desks }
     }
 
     /// The config.
@@ -44,8 +145,26 @@ impl Trade {
         &self.config
     }
 
-    pub(super) fn providers(&self) -> &Providers {
-        &self.providers
+    /// Makes one call, to the kind's handler or its provider.
+    pub(super) fn call(&self, call: &Call<'_>) -> Outcome {
+        match self.handlers.call(call, self.clock.now()) {
+            Some(outcome) => outcome,
+            None => self.providers.call(call),
+        }
+    }
+
+    pub(super) fn handlers(&self) -> &Handlers {
+        &self.handlers
+    }
+}
+
+/// A kind as the store is to see it. Without a provider it stands for itself.
+fn desk(kind: &Kind, handlers: &Handlers) -> KindDesk {
+    KindDesk {
+        kind: kind.name.clone(),
+        provider: kind.provider.clone().unwrap_or_else(|| kind.name.clone()),
+        terms: handlers.terms(&kind.name, &kind.terms).unwrap_or_else(|| kind.terms.clone()),
+        unique: kind.unique,
     }
 }
 
@@ -59,11 +178,15 @@ impl Desk for Trade {
     }
 
     fn scope(&self, kind: &str) -> Scope {
-        self.providers.scope(kind)
+        self.handlers.scope(kind).unwrap_or_else(|| self.providers.scope(kind))
     }
 
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String> {
-        self.providers.freeze(&job.kind, job, intent)
+        self.handlers.freeze(job).unwrap_or_else(|| self.providers.freeze(&job.kind, job, intent))
+    }
+
+    fn elsewhere(&self, kind: &str) -> Option<&KindDesk> {
+        self.elsewhere.iter().find(|k| k.kind == kind)
     }
 
     fn key_template(&self, kind: &str) -> Option<String> {

@@ -4,10 +4,13 @@
 
 mod harness;
 
+mod cli;
 mod crash;
 mod import;
 mod inbox;
 mod demo;
+mod embed;
+mod embed_ends;
 mod locked;
 mod numbers;
 mod offline;

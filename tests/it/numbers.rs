@@ -18,7 +18,7 @@ fn large_numbers_and_decimals_reach_the_provider_digit_for_digit() {
     for digits in ["1970670598291982290", "18446744073709551616", "0.1000", "1e400"] {
         assert!(shown.contains(digits), "{digits} is not in {shown}");
     }
-    assert_eq!(h.show("raw-1")["state"], "settled");
+    assert!(shown.contains(r#""state":"settled""#), "{shown}");
 }
 
 #[test]
