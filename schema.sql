@@ -219,6 +219,7 @@ CREATE TABLE onceward_inbox (
   refused_why     TEXT
 ) STRICT;
 CREATE INDEX onceward_inbox_new ON onceward_inbox (id) WHERE refused IS NULL;
+CREATE INDEX onceward_inbox_refused ON onceward_inbox (id) WHERE refused IS NOT NULL;
 
 -- For apps that read results with SQL. Its columns are stable.
 CREATE VIEW onceward_outcomes (key, kind, state, intent_state, reference, park_reason, confirmed_at_ms) AS

@@ -119,6 +119,12 @@ impl Json {
     }
 }
 
+/// The members of the object that a document is, each value by its own text, byte for byte.
+pub fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
+    let Members(raws) = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    Ok(raws.into_iter().map(|(name, value)| (name, value.get())).collect())
+}
+
 /// An array index as RFC 6901 allows it: digits without a leading zero.
 fn index(token: &str) -> Option<usize> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));

@@ -171,6 +171,7 @@ pub struct StatsView<'a> {
     unclaimed_kinds: &'a [String],
     wal_bytes: u64,
     busy_waits: i64,
+    inbox_refused: u64,
 }
 
 #[derive(Serialize, Debug)]
@@ -245,6 +246,7 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
         unclaimed_kinds: &stats.unclaimed_kinds,
         wal_bytes: stats.wal_bytes,
         busy_waits: counter("busy_waits"),
+        inbox_refused: stats.inbox_refused,
     }
 }
 

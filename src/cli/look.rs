@@ -197,6 +197,10 @@ fn figures(stats: &Stats) -> String {
     for name in ["duplicate_keys", "key_mismatches", "suppressed", "double_effects"] {
         rows.push((name.replace('_', " "), counter(name).to_string()));
     }
+    if stats.inbox_refused > 0 {
+        let rows_refused = format!("{} rows: `onceward check` says why", stats.inbox_refused);
+        rows.push(("inbox refused".into(), rows_refused));
+    }
     for (name, n) in stats.counters.iter().filter(|(_, n)| **n != 0) {
         match name.split_once(':') {
             Some(("class", class)) => rows.push((format!("attempts {class}"), n.to_string())),

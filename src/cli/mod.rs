@@ -6,6 +6,7 @@
 mod act;
 mod ask;
 mod demo;
+mod import;
 mod look;
 mod output;
 mod setup;
@@ -122,6 +123,8 @@ enum Command {
     Work(work::WorkArgs),
     /// Ask for an effect
     Enqueue(ask::EnqueueArgs),
+    /// Ask for many effects: JSON Lines, one job a line
+    Import(import::ImportArgs),
     /// List jobs
     List(look::ListArgs),
     /// One job, its intent and its whole history
@@ -251,6 +254,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Check => setup::check(context),
         Command::Work(args) => work::run(context, &args),
         Command::Enqueue(args) => ask::enqueue(context, args),
+        Command::Import(args) => import::import(context, &args),
         Command::List(args) => look::list(context, args),
         Command::Show { key } => look::show(context, &key),
         Command::Stats => look::stats(context),

@@ -65,6 +65,21 @@ impl Output {
             let _ = line_out(&line);
         }
     }
+
+    /// An error about one line of an input; the command goes on.
+    pub fn bad_line(&self, line: u64, code: Code, message: &str) -> Result<(), CliError> {
+        if !self.json {
+            talk(&format!("line {line}: {message} ({code})"));
+            return Ok(());
+        }
+        line_out(&json(&BadLineView { line, error: ErrorBody { code: code.as_str(), message, key: None } })?)
+    }
+}
+
+#[derive(Serialize)]
+struct BadLineView<'a> {
+    line: u64,
+    error: ErrorBody<'a>,
 }
 
 /// A line on stderr. If nobody hears it there is nobody to tell.

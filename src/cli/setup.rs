@@ -5,6 +5,7 @@ use crate::clock::{Clock, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
 use crate::schedule::Schedule;
+use crate::store::{RefusedRow, Store};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -167,6 +168,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
         })),
         Err(e) => findings.push(bad("keys", e.to_string())),
     }
+    inbox(&store, findings);
     match store.stats() {
         Ok(stats) => {
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
@@ -184,6 +186,29 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
         Err(e) => findings.push(bad("file", e.to_string())),
     }
 }
+
+/// Refused rows of the SQL inbox: nobody but the app's people can mend them.
+fn inbox(store: &Store, findings: &mut Vec<Finding>) {
+    match store.refused_inbox(SHOWN + 1) {
+        Ok(rows) => findings.extend(rows.into_iter().enumerate().map(|(n, row)| {
+            if n == SHOWN as usize {
+                return bad("inbox", format!("more than {SHOWN} rows are refused; mend these first"));
+            }
+            let RefusedRow { id, code, why } = row;
+            bad(
+                "inbox",
+                format!(
+                    "row {id} of onceward_inbox is refused ({code}): {why}. Mend it with UPDATE onceward_inbox SET \
+                     refused = NULL, refused_why = NULL, … WHERE id = {id}, or delete it"
+                ),
+            )
+        })),
+        Err(e) => findings.push(bad("inbox", e.to_string())),
+    }
+}
+
+/// Refused rows that `check` names one by one.
+const SHOWN: u32 = 20;
 
 #[cfg(test)]
 mod tests {

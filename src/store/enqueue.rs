@@ -1,10 +1,11 @@
 //! The door: one job and its intent in one transaction, or the answer that the key had before.
 
 use super::history::{Action, Entry};
-use super::{Store, StoreError, Tx, history, order, rows};
+use super::{Store, StoreError, Tx, history, order, rows, schema};
+use crate::clock::Clock;
 use crate::intent::{IntentState, wire_key};
 use crate::job::{Code, JobId, NewJob, Refusal, State};
-use rusqlite::{OptionalExtension, named_params};
+use rusqlite::{Connection, OptionalExtension, named_params};
 use std::sync::Arc;
 
 /// What became of an enqueue.
@@ -58,14 +59,66 @@ impl Store {
         let actor = actor.to_string();
         let template = self.desk.key_template(&job.kind);
         let answer =
-            self.write(move |tx| match enqueue(tx, &job, &namespace, template.as_deref(), &actor) {
-                // A refusal is counted and told in the history, so its transaction is kept.
-                Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
-                Err(other) => Err(other),
-                Ok(enqueued) => Ok(Ok(enqueued)),
-            })?;
+            self.write(move |tx| kept(enqueue(tx, &job, &namespace, template.as_deref(), &actor)))?;
         answer.map_err(StoreError::Refused)
     }
+
+    /// Stores many jobs in one transaction, an answer each in their order: a refused one spoils no other.
+    pub fn enqueue_many(
+        &self,
+        jobs: Vec<NewJob>,
+        actor: &str,
+    ) -> Result<Vec<Result<Enqueued, Refusal>>, StoreError> {
+        let (namespace, desk) = (Arc::clone(&self.namespace), Arc::clone(&self.desk));
+        let actor = actor.to_string();
+        self.write(move |tx| {
+            let one = |job: &NewJob| {
+                let template = desk.key_template(&job.kind);
+                kept(enqueue(tx, job, &namespace, template.as_deref(), &actor))
+            };
+            jobs.iter().map(one).collect()
+        })
+    }
+}
+
+/// A refusal is counted and told in the history, so what it wrote is kept.
+fn kept(enqueued: Result<Enqueued, StoreError>) -> Result<Result<Enqueued, Refusal>, StoreError> {
+    match enqueued {
+        Ok(enqueued) => Ok(Ok(enqueued)),
+        Err(StoreError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Stores a job inside the transaction that an embedding app has open on its own connection to the file: the job is
+/// there exactly if the app's transaction commits, and a worker sees it then. Open it with `BEGIN IMMEDIATE`, since
+/// SQLite lets no transaction that has begun with reading write once somebody else has written.
+///
+/// A refusal leaves the transaction usable; that it happened is counted and told in the history if the app commits.
+/// Any other error leaves the transaction as it was before the call, unless SQLite itself has ended it.
+pub fn enqueue_in(
+    conn: &Connection,
+    namespace: &str,
+    clock: &dyn Clock,
+    job: &NewJob,
+    actor: &str,
+) -> Result<Enqueued, StoreError> {
+    if conn.is_autocommit() {
+        let why = "no transaction is open on this connection: begin one with BEGIN IMMEDIATE, for a job that is to be \
+                   stored by itself is what `Store::enqueue` is for";
+        return Err(Refusal::new(Code::NotAllowed, why).into());
+    }
+    let pinned = schema::meta(conn, "namespace")?.unwrap_or_default();
+    if pinned != namespace {
+        return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
+    }
+    let tx = Tx::new(conn, clock.now());
+    let answer = tx.part(|| {
+        let answer = kept(enqueue(&tx, job, namespace, None, actor))?;
+        tx.flush()?;
+        Ok(answer)
+    })?;
+    answer.map_err(StoreError::Refused)
 }
 
 const KNOWN: &str = "SELECT id, content_hash, earlier_hashes FROM onceward_intents WHERE key = ?1";

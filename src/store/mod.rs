@@ -8,6 +8,7 @@ mod claim;
 mod enqueue;
 mod history;
 mod holds;
+mod inbox;
 mod leases;
 mod operate;
 mod order;
@@ -19,9 +20,10 @@ mod schema;
 mod writer;
 
 pub use claim::{Claim, Claimed};
-pub use enqueue::Enqueued;
+pub use enqueue::{Enqueued, enqueue_in};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
+pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use read::{BlockedGroup, Filter, Stats, Story};
@@ -29,10 +31,10 @@ pub use record::{Recorded, Unrecorded};
 pub use schedules::Turn;
 pub use writer::Tx;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Ms};
 use crate::decide::{Now, Terms};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::{Code, Job, JobId, Refusal};
+use crate::job::{Code, Job, JobId, NewJob, Refusal};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -147,6 +149,10 @@ pub trait Desk: Send + Sync {
     /// The kind's key template as the config has it, so that a change of it can be named.
     fn key_template(&self, kind: &str) -> Option<String>;
 
+    /// Turns a row of the SQL inbox into a job, or says why it can't be one.
+    fn prepare(&self, row: InboxRow, now: Ms) -> Result<NewJob, Refusal>;
+    /// A row of the SQL inbox with more bytes than this is refused unread.
+    fn row_limit(&self) -> usize;
     /// A kind that the config knows and only another process can do: an app's handler. Nothing of it is claimed here,
     /// but a person may steer its jobs from here. Whether it can be looked up is not known here, so it is taken as no.
     fn elsewhere(&self, _kind: &str) -> Option<&KindDesk> {

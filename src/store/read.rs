@@ -1,7 +1,7 @@
 //! Reading, on read-only connections: one job's story, lists, figures.
 
 use super::history::{self, Entry};
-use super::{Store, StoreError, holds, order, record, rows};
+use super::{Store, StoreError, holds, inbox, order, record, rows};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
@@ -89,6 +89,8 @@ pub struct Stats {
     pub unclaimed_kinds: Vec<String>,
     /// The size of the write-ahead log.
     pub wal_bytes: u64,
+    /// Rows of the SQL inbox that stand refused.
+    pub inbox_refused: u64,
 }
 
 impl Stats {
@@ -189,6 +191,7 @@ impl Store {
             |row| row.get(0),
         )?;
         stats.blocked_groups = blocked_groups(&conn)?;
+        stats.inbox_refused = inbox::refused(&conn)?;
         let mut wal = self.path.as_os_str().to_os_string();
         wal.push("-wal");
         // Metadata only: opening and closing a file beside the database is harmless, opening the database is not.
@@ -196,10 +199,13 @@ impl Store {
         Ok(stats)
     }
 
-    /// Is anything left that this process could bring forward? Not counted: held or paused providers, kinds that the
-    /// config does not know, and what only somebody else's word can end.
+    /// Is anything left that this process could bring forward, new rows of the inbox included? Not counted: held or
+    /// paused providers, kinds that the config does not know, and what only somebody else's word can end.
     pub fn something_to_do(&self) -> Result<bool, StoreError> {
         let conn = self.reader()?;
+        if inbox::waits(&conn)? {
+            return Ok(true);
+        }
         let now = self.clock.now();
         let mut statement = conn.prepare_cached(OPEN)?;
         let mut rows = statement.query([])?;

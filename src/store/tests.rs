@@ -9,6 +9,8 @@ use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
+mod doors;
+
 struct TestDesk {
     kinds: Vec<KindDesk>,
     providers: Vec<ProviderDesk>,
@@ -41,6 +43,13 @@ impl Desk for TestDesk {
     }
     fn key_template(&self, _: &str) -> Option<String> {
         None
+    }
+    fn prepare(&self, row: InboxRow, _: Ms) -> Result<NewJob, Refusal> {
+        let key = row.key.ok_or_else(|| Refusal::new(Code::Invalid, "no key"))?;
+        Ok(NewJob { run_after: row.run_after, ..Bench::job(&row.kind, &key, &row.payload) })
+    }
+    fn row_limit(&self) -> usize {
+        1000
     }
 }
 

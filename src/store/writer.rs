@@ -27,7 +27,12 @@ pub struct Tx<'c> {
     counts: RefCell<BTreeMap<String, i64>>,
 }
 
-impl Tx<'_> {
+impl<'c> Tx<'c> {
+    /// The transaction that is open on this connection.
+    pub(super) fn new(conn: &'c Connection, now: Ms) -> Tx<'c> {
+        Tx { conn, now, counts: RefCell::default() }
+    }
+
     /// The connection, inside its transaction.
     pub fn conn(&self) -> &Connection {
         self.conn
@@ -41,6 +46,29 @@ impl Tx<'_> {
     /// Adds to a figure of onceward_counters, if the work succeeds.
     pub fn count(&self, name: impl Into<String>, by: i64) {
         *self.counts.borrow_mut().entry(name.into()).or_default() += by;
+    }
+
+    /// Runs a part of the work in a savepoint of its own: its error undoes the part with its figures, and no more.
+    pub(super) fn part<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let step = |sql: &str| self.conn.prepare_cached(sql)?.execute([]);
+        let before = self.counts.borrow().clone();
+        step("SAVEPOINT onceward_part")?;
+        let result = work();
+        // After some errors SQLite has rolled everything back, and there is no savepoint to return to.
+        if self.conn.is_autocommit() {
+            return result.and(Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into())));
+        }
+        if result.is_err() {
+            *self.counts.borrow_mut() = before;
+            step("ROLLBACK TO onceward_part")?;
+        }
+        step("RELEASE onceward_part")?;
+        result
+    }
+
+    /// Writes the figures that were counted, inside the transaction.
+    pub(super) fn flush(&self) -> Result<(), StoreError> {
+        flush(self.conn, &self.counts.take())
     }
 }
 
@@ -339,7 +367,7 @@ fn run_one(
         Ok(())
     };
     step("SAVEPOINT piece")?;
-    let tx = Tx { conn, now: clock.now(), counts: RefCell::default() };
+    let tx = Tx::new(conn, clock.now());
     let keep = piece.run(&tx);
     if conn.is_autocommit() {
         return Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into()));

@@ -7,13 +7,14 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+mod inbox;
 mod keeper;
 mod running;
 mod rota;
 mod trade;
 
 pub use running::{Running, spawn};
-pub use trade::{Trade, TradeBuilder, TradeError};
+pub use trade::{BESIDE_PAYLOAD, Trade, TradeBuilder, TradeError};
 
 use crate::config::Config;
 use crate::crash;
@@ -201,6 +202,7 @@ struct Dispatcher {
     busy: usize,
     /// Claims that failed in a row: their pauses and log lines are spaced.
     failures: u32,
+    inbox: inbox::Inbox,
 }
 
 impl Dispatcher {
@@ -229,13 +231,18 @@ impl Dispatcher {
             threads.push(thread);
         }
         let events = stop.inbox.clone();
-        Ok(Dispatcher { shared, owner, options, events, work: Some(work), threads, busy: 0, failures: 0 })
+        let (work, inbox) = (Some(work), inbox::Inbox::default());
+        Ok(Dispatcher { shared, owner, options, events, work, threads, busy: 0, failures: 0, inbox })
     }
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
+            let more = self.take_inbox();
             let mut round = self.claim();
             if self.busy == 0 && self.options.until != Until::Stopped {
+                if let Some(error) = self.inbox.given_up(FAILURES) {
+                    return Err(error);
+                }
                 match &mut round {
                     Round::Nothing { .. } if self.is_over() => return Ok(Ended::Finished),
                     // Whoever waits for the end learns why there is none; a worker that stays goes on trying.
@@ -249,6 +256,7 @@ impl Dispatcher {
                 }
             }
             let pause = match round {
+                Round::Some { .. } | Round::Nothing { .. } if more => Duration::ZERO,
                 Round::Some { next } | Round::Nothing { next } => next,
                 Round::NoRoom => ROUND,
                 Round::Failed { pause, .. } => pause,
@@ -258,6 +266,14 @@ impl Dispatcher {
                 Some(Event::Wake | Event::Done) | None => {}
             }
         }
+    }
+
+    /// Makes jobs of what apps have put into the SQL inbox, whether or not a thread is idle. Not while results wait to
+    /// be written or the disk is low: the rows are safe where they are.
+    fn take_inbox(&mut self) -> bool {
+        let disk_low = self.shared.disk_low.load(Ordering::SeqCst);
+        let unrecorded = self.shared.unrecorded.load(Ordering::SeqCst);
+        !disk_low && unrecorded == 0 && self.inbox.take(&self.shared.store)
     }
 
     /// Claims for the idle threads and hands the claims out.
@@ -335,16 +351,17 @@ impl Dispatcher {
     }
 
     fn is_over(&self) -> bool {
-        match self.options.until {
-            Until::Stopped => false,
-            Until::Once => true,
-            Until::Idle => match self.shared.store.something_to_do() {
-                Ok(something) => !something,
-                Err(e) => {
-                    log::error!("whether there is anything left to do could not be read: {e}");
-                    false
-                }
-            },
+        let left = match self.options.until {
+            Until::Stopped => return false,
+            Until::Once => self.shared.store.inbox_waits(),
+            Until::Idle => self.shared.store.something_to_do(),
+        };
+        match left {
+            Ok(something) => !something,
+            Err(e) => {
+                log::error!("whether there is anything left to do could not be read: {e}");
+                false
+            }
         }
     }
 

@@ -1,14 +1,15 @@
 //! What this process can do, drawn from the config and the app's handlers: the store asks it inside a claim.
 
-use crate::clock::Clock;
-use crate::config::{Config, Kind};
+use crate::clock::{Clock, Ms};
+use crate::config::{Config, Kind, Request};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::Job;
+use crate::job::{Code, Job, NewJob, Refusal};
 use crate::outcome::Outcome;
 use crate::provider::{Call, Handler, Handlers, Providers};
-use crate::store::{Desk, KindDesk, ProviderDesk};
+use crate::store::{Desk, InboxRow, KindDesk, ProviderDesk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kinds and providers of a config, and the app's handlers.
 pub struct Trade {
@@ -191,4 +192,56 @@ impl Desk for Trade {
     fn key_template(&self, kind: &str) -> Option<String> {
         self.config.kinds.get(kind)?.key.as_ref().map(|template| template.text().to_string())
     }
+
+    fn prepare(&self, row: InboxRow, now: Ms) -> Result<NewJob, Refusal> {
+        self.config.prepare(request(row, now).map_err(|why| Refusal::new(Code::Invalid, why))?, now)
+    }
+
+    fn row_limit(&self) -> usize {
+        self.config.limits.payload.saturating_add(BESIDE_PAYLOAD)
+    }
+}
+
+/// What the other members of a row or a line may have beside the payload.
+pub const BESIDE_PAYLOAD: usize = 64 * 1024;
+
+/// The last millisecond of the year 9999: what comes later cannot be written as a time.
+const LAST: Ms = Ms(253_402_300_799_999);
+
+/// The longest window, as on every other door.
+const LONGEST: Duration = Duration::from_secs(36_500 * 86_400);
+
+fn request(row: InboxRow, now: Ms) -> Result<Request, String> {
+    let dedup = match (row.dedup, row.dedup_window_ms) {
+        (None, None) => None,
+        (Some(id), Some(window)) => {
+            let window =
+                u64::try_from(window).map_err(|_| format!("dedup_window_ms {window} is negative"))?;
+            let window = Duration::from_millis(window);
+            if window > LONGEST {
+                return Err("dedup_window_ms is too long: 36500 days is the limit".into());
+            }
+            Some((id, window))
+        }
+        (Some(_), None) => return Err("dedup needs a dedup_window_ms: for how long?".into()),
+        (None, Some(_)) => return Err("dedup_window_ms needs a dedup: which id?".into()),
+    };
+    if let Some(at) = row.run_after.filter(|at| *at > LAST) {
+        return Err(format!("run_after_ms {} is after the year 9999", at.0));
+    }
+    Ok(Request {
+        kind: row.kind,
+        payload: row.payload,
+        key: row.key,
+        group: row.group,
+        sequence: row.sequence,
+        // A time that has passed is now: it must not bring the row before others that are due.
+        at: row.run_after.filter(|at| *at > now),
+        delay: None,
+        priority: row.priority.unwrap_or(0),
+        account: row.account,
+        amount_minor: row.amount_minor.map(|amount| amount.to_string()),
+        currency: row.currency,
+        dedup,
+    })
 }

@@ -6,6 +6,8 @@ mod harness;
 
 mod cli;
 mod crash;
+mod import;
+mod inbox;
 mod demo;
 mod embed;
 mod embed_ends;

@@ -1,0 +1,198 @@
+//! The doors beside `enqueue`: an app's own transaction, many at once, and the SQL inbox.
+
+use super::*;
+use rusqlite::TransactionBehavior;
+
+impl Bench {
+    /// An app's own connection to the file, with a table of its own.
+    fn app(&self) -> Connection {
+        let app = Connection::open(&self.path).unwrap();
+        app.busy_timeout(Duration::from_secs(10)).unwrap();
+        app.execute_batch("CREATE TABLE IF NOT EXISTS invoices (id TEXT PRIMARY KEY)").unwrap();
+        app
+    }
+
+    fn join(&self, conn: &Connection, job: &NewJob) -> Result<Enqueued, StoreError> {
+        enqueue_in(conn, "", self.clock.as_ref(), job, "shop")
+    }
+
+    fn waiting_rows(&self) -> Vec<(String, Option<String>)> {
+        let conn = self.store.reader().unwrap();
+        let mut statement = conn.prepare("SELECT key, refused FROM onceward_inbox ORDER BY id").unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    fn jobs(&self, state: State) -> u64 {
+        self.store.stats().unwrap().jobs[&state]
+    }
+}
+
+fn immediate(app: &mut Connection) -> rusqlite::Transaction<'_> {
+    app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+}
+
+fn invoices(app: &Connection) -> u32 {
+    app.query_row("SELECT count(*) FROM invoices", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn an_apps_row_and_its_job_are_there_together_or_not_at_all() {
+    let bench = Bench::new();
+    let mut app = bench.app();
+    for (key, commits) in [("kept", true), ("dropped", false)] {
+        let tx = immediate(&mut app);
+        tx.execute("INSERT INTO invoices VALUES (?1)", [key]).unwrap();
+        let enqueued = bench.join(&tx, &Bench::job("b", key, "{}")).unwrap();
+        assert_eq!((enqueued.word(), enqueued.receipt().state), ("created", State::Ready));
+        if commits { tx.commit().unwrap() } else { tx.rollback().unwrap() }
+    }
+    assert_eq!(invoices(&app), 1);
+    assert_eq!(bench.story("kept").history[0].actor, "shop");
+    assert!(bench.store.story("dropped").unwrap().is_none());
+    assert_eq!(bench.jobs(State::Ready), 1, "the figures stand and fall with the job");
+    assert_eq!(bench.claim().job().key.as_str(), "kept");
+    bench.verify().unwrap();
+}
+
+#[test]
+fn without_a_transaction_nothing_is_stored() {
+    let bench = Bench::new();
+    let app = bench.app();
+    let error = bench.join(&app, &Bench::job("b", "k", "{}")).unwrap_err();
+    assert_eq!(error.code(), Code::NotAllowed);
+    assert!(error.to_string().contains("BEGIN IMMEDIATE"), "{error}");
+    assert!(bench.store.find("k").unwrap().is_none());
+}
+
+#[test]
+fn another_namespace_is_refused_for_it_would_give_other_wire_keys() {
+    let bench = Bench::new();
+    let mut app = bench.app();
+    let tx = immediate(&mut app);
+    let job = Bench::job("b", "k", "{}");
+    let error = enqueue_in(&tx, "elsewhere", bench.clock.as_ref(), &job, "shop").unwrap_err();
+    assert!(matches!(error, StoreError::Namespace { .. }), "{error}");
+}
+
+#[test]
+fn a_refusal_leaves_the_apps_transaction_usable_and_is_on_record() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let mut app = bench.app();
+    let tx = immediate(&mut app);
+    tx.execute("INSERT INTO invoices VALUES ('before')", []).unwrap();
+    let error = bench.join(&tx, &Bench::job("b", "k", r#"{"n":2}"#)).unwrap_err();
+    assert_eq!(error.code(), Code::KeyMismatch);
+    tx.execute("INSERT INTO invoices VALUES ('after')", []).unwrap();
+    assert_eq!(bench.join(&tx, &Bench::job("b", "k2", "{}")).unwrap().word(), "created");
+    tx.commit().unwrap();
+    assert_eq!(invoices(&app), 2);
+    assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Note]);
+    assert_eq!(bench.store.stats().unwrap().counters["key_mismatches"], 1);
+}
+
+#[test]
+fn a_fault_undoes_the_job_and_nothing_that_the_app_did() {
+    let bench = Bench::new();
+    let mut app = bench.app();
+    app.execute_batch(
+        "CREATE TRIGGER no BEFORE INSERT ON onceward_history BEGIN SELECT raise(ABORT, 'no room'); END",
+    )
+    .unwrap();
+    let tx = immediate(&mut app);
+    tx.execute("INSERT INTO invoices VALUES ('mine')", []).unwrap();
+    let error = bench.join(&tx, &Bench::job("b", "k", "{}")).unwrap_err();
+    assert_eq!(error.code(), Code::Database);
+    tx.commit().unwrap();
+    assert_eq!(invoices(&app), 1);
+    assert!(bench.store.find("k").unwrap().is_none(), "no intent without its history");
+    assert_eq!(bench.jobs(State::Ready), 0);
+}
+
+#[test]
+fn many_at_once_have_an_answer_each_and_a_refused_one_spoils_no_other() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let jobs = vec![
+        Bench::job("b", "a", "{}"),
+        Bench::job("b", "k", r#"{"n":2}"#),
+        Bench::job("b", "a", "{}"),
+        Bench::job("b", "z", "{}"),
+    ];
+    let answers = bench.store.enqueue_many(jobs, "test").unwrap();
+    let words: Vec<_> =
+        answers.iter().map(|a| a.as_ref().map_or_else(|e| e.code.as_str(), Enqueued::word)).collect();
+    assert_eq!(words, ["created", "key_mismatch", "duplicate", "created"]);
+    assert_eq!(bench.jobs(State::Ready), 3);
+}
+
+#[test]
+fn the_inbox_is_taken_in_batches_in_the_order_of_its_ids() {
+    let bench = Bench::new();
+    let rows = 2 * INBOX_BATCH + 50;
+    let insert = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+         INSERT INTO onceward_inbox (kind, payload, key) SELECT 'b', '{{}}', printf('k%04d', i) FROM n"
+    );
+    bench.app().execute_batch(&insert).unwrap();
+    let taken: Vec<usize> = (0..4).map(|_| bench.store.take_inbox().unwrap()).collect();
+    assert_eq!(taken, [INBOX_BATCH, INBOX_BATCH, 50, 0]);
+    let list = bench.store.list(&Filter { limit: 1000, ..Filter::default() }).unwrap();
+    let keys: Vec<_> = list.iter().map(|s| s.job.key.to_string()).collect();
+    assert_eq!(keys, (1..=rows).map(|i| format!("k{i:04}")).collect::<Vec<_>>());
+    assert!(bench.waiting_rows().is_empty());
+}
+
+#[test]
+fn a_row_that_the_file_does_not_take_is_refused_whole_and_the_rows_around_it_are_taken() {
+    let bench = Bench::new();
+    let app = bench.app();
+    // The last thing that an enqueue writes: all before it must be undone, the figures too.
+    app.execute_batch(
+        "CREATE TRIGGER no BEFORE INSERT ON onceward_history
+           WHEN (SELECT key FROM onceward_intents WHERE id = new.job_id) = 'bad'
+         BEGIN SELECT raise(ABORT, 'not this one'); END;
+         INSERT INTO onceward_inbox (kind, payload, key) VALUES ('b', '{}', 'first'), ('b', '{}', 'bad'),
+           ('b', '{}', 'last');",
+    )
+    .unwrap();
+    assert_eq!(bench.store.take_inbox().unwrap(), 3);
+    assert_eq!(bench.waiting_rows(), [("bad".to_string(), Some("database".to_string()))]);
+    let refused = bench.store.refused_inbox(10).unwrap();
+    assert!(refused[0].id == 2 && refused[0].why.contains("not this one"), "{refused:?}");
+    assert!(bench.store.find("bad").unwrap().is_none());
+    assert_eq!(bench.jobs(State::Ready), 2);
+    assert_eq!(bench.store.stats().unwrap().inbox_refused, 1);
+    assert_eq!(bench.store.take_inbox().unwrap(), 0, "a refused row is not looked at again");
+    bench.verify().unwrap();
+}
+
+#[test]
+fn a_row_of_too_many_bytes_is_refused_unread() {
+    let bench = Bench::new();
+    let insert =
+        "INSERT INTO onceward_inbox (kind, payload, key) VALUES ('b', '{}', printf('%.*c', 1001, 'k'))";
+    bench.app().execute_batch(insert).unwrap();
+    bench.store.take_inbox().unwrap();
+    assert_eq!(bench.store.refused_inbox(1).unwrap()[0].code, "too_large");
+}
+
+#[test]
+fn the_look_into_the_inbox_reads_an_index_however_many_rows_stand_refused() {
+    let bench = Bench::new();
+    let conn = bench.store.reader().unwrap();
+    for (sql, index) in [
+        (inbox::WAITS, "onceward_inbox_new"),
+        (inbox::NEW, "onceward_inbox_new"),
+        (inbox::STANDING, "onceward_inbox_refused"),
+    ] {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut rows = statement.raw_query();
+        let mut plan = String::new();
+        while let Some(row) = rows.next().unwrap() {
+            plan += &row.get::<_, String>("detail").unwrap();
+        }
+        assert!(plan.contains(index), "{sql}: {plan}");
+    }
+}
