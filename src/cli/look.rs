@@ -4,7 +4,7 @@ use super::{CliError, Context};
 use crate::clock::Ms;
 use crate::job::{Code, JobId, Reason, Refusal, State};
 use crate::outcome::Class;
-use crate::store::{Filter, Stats, Story};
+use crate::store::{Filter, PauseScope, Stats, Story};
 use crate::view;
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -137,7 +137,9 @@ fn tell(story: &Story) -> String {
         let to = e.to.map(|s| format!(" -> {s}")).unwrap_or_default();
         let class = e.class.map(|c| format!(" {c}")).unwrap_or_default();
         let status = e.http_status.map(|s| format!(" ({s})")).unwrap_or_default();
-        let why = e.error.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        // A reply's body would drown the story; what people said is the story.
+        let said = e.detail.as_deref().filter(|_| e.class.is_none());
+        let why = e.error.as_deref().or(said).map(|w| format!(": {w}")).unwrap_or_default();
         let _ = writeln!(out, "    {}  {}{class}{status}{to}{why}  [{}]", e.at, e.action, e.actor);
     }
     out.trim_end().to_string()
@@ -172,6 +174,10 @@ fn figures(stats: &Stats) -> String {
     for (name, p) in &stats.providers {
         let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
         rows.push((format!("provider {name}"), format!("{}{why}", p.state)));
+    }
+    for p in stats.paused.iter().filter(|p| p.scope != PauseScope::Provider) {
+        let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        rows.push((format!("{} {}", p.scope, p.name), format!("paused by {}{why}", p.by)));
     }
     for kind in &stats.unclaimed_kinds {
         rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and the config does not know it")));

@@ -6,11 +6,13 @@
 
 mod claim;
 mod enqueue;
+mod groups;
 mod history;
 mod holds;
 mod leases;
 mod operate;
 mod order;
+mod pauses;
 mod read;
 mod record;
 mod rows;
@@ -19,10 +21,12 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::Enqueued;
+pub use groups::{GroupStory, Place};
 pub use history::Entry;
 pub use holds::{Health, Paused};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
+pub use pauses::{Pause, PauseScope};
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use writer::Tx;
