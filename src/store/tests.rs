@@ -9,6 +9,9 @@ use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
+mod order;
+mod pauses;
+
 struct TestDesk {
     kinds: Vec<KindDesk>,
     providers: Vec<ProviderDesk>,
@@ -92,10 +95,15 @@ fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(desk())
+    }
+
+    fn with(desk: Arc<TestDesk>) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let clock = Arc::new(ManualClock::at(NOON));
-        let store = Arc::new(open(&path, &clock));
+        let options = Options { create: true, namespace: String::new(), watch: None };
+        let store = Arc::new(Store::open(&path, options, clock.clone(), desk).unwrap());
         let (owner, lock) = store.register("test:1").unwrap();
         Bench { _dir: dir, path, clock, store, owner, _lock: lock }
     }
