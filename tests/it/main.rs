@@ -6,10 +6,12 @@ mod harness;
 
 mod crash;
 mod demo;
+mod load;
 mod locked;
 mod numbers;
 mod offline;
 mod operate;
+mod pause;
 mod refused;
 mod replies;
 mod secrets;
