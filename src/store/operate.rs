@@ -281,7 +281,6 @@ impl Work<'_> {
 
     /// Due now, with attempts and age begun anew; in a group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         match &self.job.group {
             // It is not its group's turn just because it was replayed: a lower place may be missing, parked or out.
             Some(group) if self.job.state != State::Unknown => {
@@ -491,7 +490,6 @@ impl Work<'_> {
             last_error: self.job.last_error.as_deref(),
             park_reason: None,
         };
-        self.tx.conn().execute("UPDATE onceward_jobs SET passed_over = 0 WHERE id = ?1", [self.job.id.0])?;
         let state = rows::move_job(self.tx, &self.job, &to)?;
         self.entry(Action::Cancel, state, None)?;
         Ok(Ok(state))

@@ -55,12 +55,24 @@ pub fn take_place(tx: &Tx<'_>, group: &str, sequence: Option<i64>) -> Result<i64
     Ok(sequence)
 }
 
-/// Called after every move: if the job's place is done, or it came back, the group's next head is set free.
-pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<(), StoreError> {
-    let Some(group) = &job.group else { return Ok(()) };
+/// Called after every move: if the job's place is done, the group's next head is set free. Returns where the job is
+/// then: one that is to be tried again, and before whose place a lower one came back, waits for that.
+pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError> {
+    let Some(group) = &job.group else { return Ok(to) };
     match to {
-        State::Settled | State::Cancelled | State::Parked => advance(tx, group),
-        State::Scheduled | State::Ready | State::Waiting | State::Running | State::Unknown => Ok(()),
+        State::Settled | State::Cancelled | State::Parked => {
+            advance(tx, group)?;
+            Ok(to)
+        }
+        State::Scheduled | State::Ready => {
+            advance(tx, group)?;
+            let now: String = tx
+                .conn()
+                .prepare_cached("SELECT state FROM onceward_jobs WHERE id = ?1")?
+                .query_row([job.id.0], |row| row.get(0))?;
+            Ok(State::parse(&now).unwrap_or(to))
+        }
+        State::Waiting | State::Running | State::Unknown => Ok(to),
     }
 }
 

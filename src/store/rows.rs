@@ -190,7 +190,7 @@ pub struct Move<'a> {
 
 const MOVE: &str = "UPDATE onceward_jobs SET state = :state, claimable = :claimable, run_after_ms = :run_after,
     due_by_app = 0, attempts = :attempts, pauses = :pauses, age_from_ms = :age_from, error_class = :class,
-    last_error = :error, park_reason = :reason, lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL,
+    last_error = :error, park_reason = :reason, passed_over = 0, lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL,
     lease_step = NULL, lease_phase = NULL, updated_ms = :now
   WHERE id = :id";
 
@@ -215,8 +215,7 @@ pub fn move_job(tx: &Tx<'_>, job: &Job, to: &Move<'_>) -> Result<State, StoreErr
     if let Some(reason) = to.park_reason {
         tx.count(format!("parked:{reason}"), 1);
     }
-    super::order::after_move(tx, job, state)?;
-    Ok(state)
+    super::order::after_move(tx, job, state)
 }
 
 /// Keeps the figure of jobs by state.

@@ -418,3 +418,123 @@ proptest! {
         world.finish();
     }
 }
+
+fn numbered(bench: &Bench, kind: &str, key: &str, sequence: i64) -> JobId {
+    let job = NewJob { group: Some("g".into()), sequence: Some(sequence), ..Bench::job(kind, key, "{}") };
+    bench.store.enqueue(job, "test").unwrap().receipt().id
+}
+
+fn state(bench: &Bench, key: &str) -> State {
+    bench.story(key).job.state
+}
+
+#[test]
+fn a_cancelled_job_that_is_replayed_waits_for_the_places_before_it() {
+    let bench = Bench::new();
+    let two = numbered(&bench, "b", "two", 2);
+    bench.store.cancel(two, "test").unwrap();
+    assert_eq!(bench.store.replay(two, None, "test").unwrap(), State::Waiting, "1 has not arrived");
+    let one = numbered(&bench, "b", "one", 1);
+    let claim = bench.claim();
+    assert_eq!(claim.job().id, one);
+    bench.end(claim, Class::Rejected);
+    bench.store.cancel(two, "test").unwrap();
+    assert_eq!(bench.store.replay(two, None, "test").unwrap(), State::Waiting, "1 is parked");
+    assert_eq!(bench.story("two").blocked_by.as_deref(), Some("one"));
+    bench.store.cancel(one, "test").unwrap();
+    assert_eq!(bench.claim().job().id, two);
+}
+
+#[test]
+fn a_replayed_place_goes_before_a_higher_one_that_has_not_begun_and_behind_one_that_is_out() {
+    let bench = Bench::with(order_desk());
+    let one = numbered(&bench, "skips", "one", 1);
+    numbered(&bench, "skips", "two", 2);
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(state(&bench, "two"), State::Ready, "the parked one is passed over");
+    assert_eq!(bench.store.replay(one, None, "test").unwrap(), State::Ready);
+    assert_eq!(state(&bench, "two"), State::Waiting);
+    let claim = bench.claim();
+    assert_eq!(claim.job().id, one);
+    bench.end(claim, Class::Rejected);
+    let two = bench.claim();
+    assert_eq!(bench.store.replay(one, None, "test").unwrap(), State::Waiting, "never beside another");
+    assert_eq!(bench.story("one").blocked_by.as_deref(), Some("two"));
+    bench.end(two, Class::Ok);
+    assert_eq!(bench.claim().job().id, one);
+}
+
+#[test]
+fn a_parked_unknown_blocks_under_skip_too_and_comes_out_of_waiting_as_unknown() {
+    let bench = Bench::with(order_desk());
+    let one = numbered(&bench, "skips", "one", 1);
+    let two = numbered(&bench, "skips-asked", "two", 2);
+    numbered(&bench, "b", "three", 3);
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    let claim = bench.claim();
+    assert_eq!(claim.job().id, two);
+    bench.end(claim, Class::Accepted);
+    bench.clock.advance(Duration::from_secs(100 * 3600));
+    assert!(bench.claims(10).is_empty(), "its age is over: it is parked");
+    let story = bench.story("two");
+    assert_eq!((story.job.state, story.job.park_reason), (State::Parked, Some(Reason::UnknownOutcome)));
+    assert_eq!(state(&bench, "three"), State::Waiting, "an unknown is never skipped");
+    bench.store.replay(one, None, "test").unwrap();
+    let one = bench.claim();
+    assert_eq!(bench.store.replay(two, None, "test").unwrap(), State::Waiting);
+    bench.end(one, Class::Ok);
+    assert_eq!(state(&bench, "two"), State::Unknown);
+    assert_eq!(bench.claim().step(), Step::LookUp);
+}
+
+#[test]
+fn a_head_that_is_due_later_holds_its_group() {
+    let bench = Bench::new();
+    let later = Some(NOON.plus(Duration::from_secs(60)));
+    let first = NewJob { group: Some("g".into()), run_after: later, ..Bench::job("b", "first", "{}") };
+    bench.store.enqueue(first, "test").unwrap();
+    let second = NewJob { group: Some("g".into()), ..Bench::job("b", "second", "{}") };
+    bench.store.enqueue(second, "test").unwrap();
+    let claimed = bench.store.claim(&bench.owner, 10, Duration::from_secs(60)).unwrap();
+    assert_eq!((claimed.claims.len(), claimed.next), (0, later));
+    assert_eq!(bench.story("second").blocked_by.as_deref(), Some("first"));
+    bench.clock.advance(Duration::from_secs(60));
+    assert_eq!(bench.claim().job().key.as_str(), "first");
+}
+
+#[test]
+fn a_confirmation_of_the_running_head_lets_its_successor_go() {
+    let bench = Bench::new();
+    let one = numbered(&bench, "b", "one", 1);
+    numbered(&bench, "b", "two", 2);
+    let claim = bench.claim();
+    bench.store.confirm(one, &format!("po_{}", one.0), "test").unwrap();
+    assert_eq!(bench.claim().job().key.as_str(), "two");
+    assert_eq!(bench.end(claim, Class::Ok), Recorded::Late);
+}
+
+#[test]
+fn a_job_to_be_tried_again_steps_back_behind_a_lower_place_that_came_back_meanwhile() {
+    let bench = Bench::new();
+    let one = numbered(&bench, "b", "one", 1);
+    numbered(&bench, "b", "two", 2);
+    bench.store.cancel(one, "test").unwrap();
+    let two = bench.claim();
+    assert_eq!(bench.store.replay(one, None, "test").unwrap(), State::Waiting);
+    assert_eq!(bench.end(two, Class::NotSent), Recorded::As { state: State::Waiting, due: None });
+    bench.clock.advance(Duration::from_secs(60));
+    assert_eq!(bench.claim().job().id, one);
+    assert!(bench.claims(10).is_empty());
+}
+
+#[test]
+fn a_job_that_its_group_went_past_can_still_be_confirmed() {
+    let bench = Bench::with(order_desk());
+    let one = numbered(&bench, "skips", "one", 1);
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+    assert_eq!(bench.store.group("g").unwrap().unwrap().passed, 1);
+    assert_eq!(bench.store.confirm(one, "po_9", "test").unwrap(), State::Settled);
+}
