@@ -1,7 +1,7 @@
 -- The whole schema of a Onceward file. The tables may stand in an app's own SQLite file: every name begins with
 -- onceward_, and user_version and application_id stay the app's.
 --
--- The record: onceward_intents and onceward_history. All else is work in progress or could be rebuilt from them.
+-- The record: onceward_intents, onceward_history and onceward_events. All else is work in progress or could be rebuilt from them.
 -- Times are UTC milliseconds (columns end in _ms), money is integer minor units with an ISO 4217 code.
 
 -- Facts about the file itself: schema version, instance, namespace, the highest time seen, the last tick dealt with of
@@ -92,6 +92,8 @@ CREATE TABLE onceward_jobs (
   lease_phase      TEXT CHECK (lease_phase IN ('claimed','sending')),
   group_name       TEXT,
   sequence         INTEGER CHECK (sequence >= 1),
+  -- It is out of `waiting` and its group is paused: it is neither claimed nor promoted. Set where a job is set free.
+  group_paused     INTEGER NOT NULL DEFAULT 0 CHECK (group_paused IN (0,1)),
   -- Parked, and its group goes on without it.
   passed_over      INTEGER NOT NULL DEFAULT 0 CHECK (passed_over IN (0,1)),
   error_class      TEXT,
@@ -113,10 +115,12 @@ CREATE TABLE onceward_jobs (
   CHECK (passed_over = 0 OR state = 'parked'),
   CHECK ((dedup IS NULL) = (dedup_until_ms IS NULL))
 ) STRICT;
--- The claim walks this from its head, a kind at a time; finished, parked and future rows are not in it.
-CREATE INDEX onceward_jobs_claim ON onceward_jobs (kind, priority DESC, run_after_ms, id) WHERE claimable = 1;
+-- The claim walks this from its head, a kind at a time; finished, parked, paused and future rows are not in it.
+CREATE INDEX onceward_jobs_claim ON onceward_jobs (kind, priority DESC, run_after_ms, id)
+  WHERE claimable = 1 AND group_paused = 0;
 -- What will be due: promotion takes from its head.
-CREATE INDEX onceward_jobs_due ON onceward_jobs (run_after_ms) WHERE claimable = 0 AND state IN ('scheduled','unknown');
+CREATE INDEX onceward_jobs_due ON onceward_jobs (run_after_ms)
+  WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown');
 CREATE INDEX onceward_jobs_running ON onceward_jobs (lease_owner, kind) WHERE state = 'running';
 CREATE INDEX onceward_jobs_parked ON onceward_jobs (park_reason, id) WHERE state = 'parked';
 CREATE INDEX onceward_jobs_open ON onceward_jobs (state, run_after_ms)
@@ -173,6 +177,27 @@ CREATE TABLE onceward_groups (
   given     INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
+-- Places that a person gave up: the group passes them when it gets there, unless a job has taken them meanwhile.
+CREATE TABLE onceward_skips (
+  group_name TEXT NOT NULL,
+  sequence   INTEGER NOT NULL CHECK (sequence >= 1),
+  PRIMARY KEY (group_name, sequence)
+) STRICT, WITHOUT ROWID;
+
+-- What people did that belongs to no single job: who paused, resumed or skipped what, when and why. Part of the record.
+CREATE TABLE onceward_events (
+  seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms    INTEGER NOT NULL,
+  actor    TEXT NOT NULL,
+  action   TEXT NOT NULL CHECK (action IN ('pause','resume','skip')),
+  scope    TEXT NOT NULL CHECK (scope IN ('provider','kind','group')),
+  name     TEXT NOT NULL,
+  -- The place that was given up.
+  sequence INTEGER,
+  why      TEXT,
+  CHECK ((action = 'skip') = (sequence IS NOT NULL))
+) STRICT;
+
 -- What is kept back: providers by breaker or credential, and whatever a person paused. Survives a restart.
 CREATE TABLE onceward_holds (
   scope     TEXT NOT NULL CHECK (scope IN ('provider','kind','group')),
@@ -191,7 +216,9 @@ CREATE TABLE onceward_holds (
   PRIMARY KEY (scope, name),
   CHECK ((held_ms IS NULL) = (until_ms IS NULL)),
   CHECK ((held_ms IS NULL) = (why IS NULL)),
-  CHECK (probe_job IS NULL OR held_ms IS NOT NULL)
+  CHECK (probe_job IS NULL OR held_ms IS NOT NULL),
+  CHECK ((paused_ms IS NULL) = (paused_by IS NULL)),
+  CHECK (paused_why IS NULL OR paused_ms IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
 -- Figures that would cost a scan: jobs by state, attempts by class, duplicates and the like.
@@ -252,3 +279,9 @@ WHEN new.seq <> old.seq OR new.job_id <> old.job_id OR new.action <> old.action 
 BEGIN SELECT raise(ABORT, 'history is append-only'); END;
 CREATE TRIGGER onceward_history_stays BEFORE DELETE ON onceward_history
 BEGIN SELECT raise(ABORT, 'history is append-only'); END;
+
+-- Events are append-only too.
+CREATE TRIGGER onceward_events_append_only BEFORE UPDATE ON onceward_events
+BEGIN SELECT raise(ABORT, 'events are append-only'); END;
+CREATE TRIGGER onceward_events_stay BEFORE DELETE ON onceward_events
+BEGIN SELECT raise(ABORT, 'events are append-only'); END;

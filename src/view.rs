@@ -3,7 +3,7 @@
 use crate::clock::Ms;
 use crate::intent::hex;
 use crate::json::{Json, quote};
-use crate::store::{Entry, Stats, Story};
+use crate::store::{Entry, GroupStory, Pause, PauseScope, Stats, Story};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -167,6 +167,8 @@ pub struct StatsView<'a> {
     unconfirmed: u64,
     blocked_groups: Vec<GroupView<'a>>,
     providers: BTreeMap<&'a str, ProviderView<'a>>,
+    /// Kinds and groups that a person paused; a provider says so itself.
+    paused: Vec<PauseView<'a>>,
     double_effects: i64,
     unclaimed_kinds: &'a [String],
     wal_bytes: u64,
@@ -242,6 +244,7 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
                 (name.as_str(), view)
             })
             .collect(),
+        paused: stats.paused.iter().filter(|p| p.scope != PauseScope::Provider).map(pause).collect(),
         double_effects: counter("double_effects"),
         unclaimed_kinds: &stats.unclaimed_kinds,
         wal_bytes: stats.wal_bytes,
@@ -362,5 +365,65 @@ mod tests {
         {
             assert_eq!(json[zero], 0, "{zero}");
         }
+    }
+}
+
+/// A pause as JSON.
+#[derive(Serialize, Debug)]
+pub struct PauseView<'a> {
+    scope: &'static str,
+    name: &'a str,
+    since: String,
+    by: &'a str,
+    why: Option<&'a str>,
+}
+
+fn pause(pause: &Pause) -> PauseView<'_> {
+    PauseView {
+        scope: pause.scope.as_str(),
+        name: &pause.name,
+        since: pause.since.rfc3339(),
+        by: &pause.by,
+        why: pause.why.as_deref(),
+    }
+}
+
+/// The queue of a group.
+#[derive(Serialize, Debug)]
+pub struct QueueView<'a> {
+    group: &'a str,
+    numbering: &'a str,
+    next: i64,
+    passed: i64,
+    head: Option<&'a str>,
+    blocked_by: Option<&'a str>,
+    waiting: u64,
+    paused: Option<PauseView<'a>>,
+    jobs: Vec<PlaceView<'a>>,
+}
+
+#[derive(Serialize, Debug)]
+struct PlaceView<'a> {
+    sequence: i64,
+    key: &'a str,
+    state: &'static str,
+}
+
+/// The queue of a group as JSON.
+pub fn group(story: &GroupStory) -> QueueView<'_> {
+    QueueView {
+        group: &story.group,
+        numbering: &story.numbering,
+        next: story.passed + 1,
+        passed: story.passed,
+        head: story.head.as_deref(),
+        blocked_by: story.blocked_by.as_deref(),
+        waiting: story.waiting,
+        paused: story.paused.as_ref().map(pause),
+        jobs: story
+            .jobs
+            .iter()
+            .map(|place| PlaceView { sequence: place.sequence, key: &place.key, state: place.state.as_str() })
+            .collect(),
     }
 }

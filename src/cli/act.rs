@@ -1,4 +1,4 @@
-//! `replay`, `resolve`, `cancel`, `confirm`
+//! `replay`, `resolve`, `cancel`, `confirm`, `note`
 
 use super::{CliError, Context, actor, exit_code, find, look, no_job};
 use crate::config::{Config, Request};
@@ -88,6 +88,11 @@ pub fn cancel(context: &Context, key: &str) -> Result<(), CliError> {
 pub fn confirm(context: &Context, key: &str, reference: &str) -> Result<(), CliError> {
     let (store, id, key) = open(context, key)?;
     done(context, &key, store.confirm(id, reference, &actor())?)
+}
+
+pub fn note(context: &Context, key: &str, text: &str, reversed: Option<String>) -> Result<(), CliError> {
+    let (store, id, key) = open(context, key)?;
+    done(context, &key, store.note(id, text, reversed, &actor())?)
 }
 
 pub fn replay(context: &Context, args: ReplayArgs) -> Result<(), CliError> {

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::intent::IntentState;
 use crate::job::{JobId, Reason, State};
 use crate::outcome::Class;
-use crate::store::{Filter, Stats, Story};
+use crate::store::{Filter, PauseScope, Stats, Story};
 use crate::view;
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -215,6 +215,10 @@ fn figures(stats: &Stats) -> String {
     for g in &stats.blocked_groups {
         let what = format!("{} wait behind {} since {}", g.waiting, g.head, g.since);
         rows.push((format!("group {}", g.group), what));
+    }
+    for p in stats.paused.iter().filter(|p| p.scope != PauseScope::Provider) {
+        let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        rows.push((format!("{} {}", p.scope, p.name), format!("paused by {}{why}", p.by)));
     }
     for kind in &stats.unclaimed_kinds {
         rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and the config does not know it")));

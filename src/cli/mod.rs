@@ -7,6 +7,7 @@ mod act;
 mod ask;
 mod demo;
 mod import;
+mod group;
 mod look;
 mod output;
 mod setup;
@@ -151,6 +152,23 @@ enum Command {
         #[arg(long, allow_hyphen_values = true)]
         reference: String,
     },
+    /// Append a remark to a job's history
+    Note {
+        /// The key, or #ID
+        key: String,
+        /// The remark
+        text: String,
+        /// What was settled came back (a chargeback, a refund): the provider's id of that
+        #[arg(long, value_name = "REF")]
+        reversed: Option<String>,
+    },
+    /// Stop sending: to a provider, of a kind, or in a group
+    Pause(group::PauseArgs),
+    /// Let it go on
+    Resume(group::PauseArgs),
+    /// The queue of one group
+    #[command(subcommand)]
+    Group(group::GroupCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -262,6 +280,10 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Resolve(args) => act::resolve(context, args),
         Command::Cancel { key } => act::cancel(context, &key),
         Command::Confirm { key, reference } => act::confirm(context, &key, &reference),
+        Command::Note { key, text, reversed } => act::note(context, &key, &text, reversed),
+        Command::Pause(args) => group::pause(context, args),
+        Command::Resume(args) => group::resume(context, args),
+        Command::Group(command) => group::run(context, command),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

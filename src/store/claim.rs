@@ -5,7 +5,7 @@
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
 use super::history::{Action, Entry};
-use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
+use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
 use crate::clock::Ms;
 use crate::decide::{Family, Plan, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
@@ -157,14 +157,15 @@ struct Head {
 
 /// Due rows that are not in the claim's index yet, oldest first.
 pub(super) const DUE: &str = "SELECT id, state FROM onceward_jobs
-  WHERE claimable = 0 AND state IN ('scheduled','unknown') AND run_after_ms <= ?1 ORDER BY run_after_ms LIMIT 100";
+  WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown') AND run_after_ms <= ?1
+  ORDER BY run_after_ms LIMIT 100";
 const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
     state = CASE state WHEN 'scheduled' THEN 'ready' ELSE state END WHERE id = ?1";
 /// The head of one kind.
 pub(super) const HEADS: &str = "SELECT priority, run_after_ms, id FROM onceward_jobs
-  WHERE claimable = 1 AND kind = ?1 ORDER BY priority DESC, run_after_ms, id LIMIT ?2";
+  WHERE claimable = 1 AND group_paused = 0 AND kind = ?1 ORDER BY priority DESC, run_after_ms, id LIMIT ?2";
 pub(super) const NEXT: &str = "SELECT min(run_after_ms) FROM onceward_jobs
-  WHERE claimable = 0 AND state IN ('scheduled','unknown')";
+  WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown')";
 const RUNNING: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
 
 impl Round<'_> {
@@ -172,6 +173,7 @@ impl Round<'_> {
         let promoted = self.promote()?;
         let mut claimed = Claimed { more: promoted == 100, ..Claimed::default() };
         let in_flight = self.in_flight()?;
+        let paused = pauses::kinds(self.tx.conn())?;
         let mut heads = Vec::new();
         let mut rooms = Vec::new();
         for (index, provider) in self.desk.providers().iter().enumerate() {
@@ -181,6 +183,9 @@ impl Round<'_> {
             let want = room.calls.min(most);
             if want > 0 {
                 for kind in self.desk.kinds().iter().filter(|k| k.provider == provider.name) {
+                    if paused.contains(&kind.kind) {
+                        continue;
+                    }
                     self.heads(&kind.kind, index, want + 1, &mut heads)?;
                 }
             }
@@ -432,7 +437,7 @@ const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, 
     lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
     lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
-  WHERE id = :id AND claimable = 1";
+  WHERE id = :id AND claimable = 1 AND group_paused = 0";
 const REQUESTED: &str =
     "UPDATE onceward_intents SET state = 'requested', requested_ms = coalesce(requested_ms, ?2)
   WHERE id = ?1";

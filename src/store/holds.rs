@@ -49,6 +49,8 @@ pub struct Paused {
     pub probe: Option<JobId>,
     /// Paused by a person since.
     pub paused: Option<Ms>,
+    /// Why it was paused: the person's words, or who it was.
+    pub paused_why: Option<String>,
     /// Calls that may go at once, and when that was counted.
     pub tokens: Option<(f64, Ms)>,
 }
@@ -65,7 +67,8 @@ impl Paused {
     }
 }
 
-const READ: &str = "SELECT failures, held_ms, until_ms, why, probe_job, paused_ms, tokens, tokens_ms
+const READ: &str = "SELECT failures, held_ms, until_ms, why, probe_job, paused_ms, tokens, tokens_ms,
+    coalesce(paused_why, 'paused by ' || paused_by)
   FROM onceward_holds WHERE scope = 'provider' AND name = ?1";
 
 /// The row of a provider; the empty one if nothing was ever wrong.
@@ -83,6 +86,7 @@ pub fn read(conn: &Connection, provider: &str) -> Result<Paused, StoreError> {
                 probe: row.get::<_, Option<i64>>(4)?.map(JobId),
                 paused: ms(5)?,
                 tokens: tokens.zip(ms(7)?),
+                paused_why: row.get(8)?,
             })
         })
         .optional()?;

@@ -6,12 +6,14 @@
 
 mod claim;
 mod enqueue;
+mod groups;
 mod history;
 mod holds;
 mod inbox;
 mod leases;
 mod operate;
 mod order;
+mod pauses;
 mod read;
 mod record;
 mod rows;
@@ -21,11 +23,13 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
+pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
+pub use pauses::{Pause, PauseScope};
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use schedules::Turn;

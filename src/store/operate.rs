@@ -71,6 +71,18 @@ impl Store {
         self.operate(id, actor, move |work| work.confirm(&reference))
     }
 
+    /// Appends a remark; `reversed` is the reference of a chargeback or refund of what was settled. Nothing else changes.
+    pub fn note(
+        &self,
+        id: JobId,
+        text: &str,
+        reversed: Option<String>,
+        actor: &str,
+    ) -> Result<State, StoreError> {
+        let text = text.to_string();
+        self.operate(id, actor, move |work| work.note(&text, reversed.as_deref()))
+    }
+
     /// The numbers of parked jobs, oldest first.
     pub fn parked(&self, selection: &Selection) -> Result<Vec<JobId>, StoreError> {
         let class = match selection {
@@ -356,9 +368,32 @@ impl Work<'_> {
         Ok(Ok(state))
     }
 
-    /// Was the last word on this job a person's, and the same?
-    fn said_before(&self, word: &str) -> Result<bool, StoreError> {
-        let last: Option<(String, Option<String>)> = self
+    fn note(&self, text: &str, reversed: Option<&str>) -> Result<Answer, StoreError> {
+        if text.trim().is_empty() || reversed.is_some_and(|reference| reference.trim().is_empty()) {
+            return Ok(Err(Refusal::new(Code::Invalid, "the remark or the reference is empty")));
+        }
+        if reversed.is_some() && self.intent.state != IntentState::Settled {
+            return refuse(format!(
+                "{}: its intent is {}, and only what was settled can be reversed",
+                self.job.key, self.intent.state
+            ));
+        }
+        let detail = match reversed {
+            Some(reference) => format!("reversed {reference}: {text}"),
+            None => text.to_string(),
+        };
+        // A command that was repeated because nobody heard its answer leaves one remark.
+        let last = self.last_word()?;
+        if last.is_none_or(|(action, said)| action != Action::Note.as_str() || said.as_ref() != Some(&detail))
+        {
+            self.entry(Action::Note, self.job.state, Some(detail))?;
+        }
+        Ok(Ok(self.job.state))
+    }
+
+    /// Action and detail of the last row of this job's history.
+    fn last_word(&self) -> Result<Option<(String, Option<String>)>, StoreError> {
+        Ok(self
             .tx
             .conn()
             .query_row(
@@ -366,8 +401,12 @@ impl Work<'_> {
                 [self.job.id.0],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )
-            .optional()?;
-        Ok(last.is_some_and(|(action, detail)| {
+            .optional()?)
+    }
+
+    /// Was the last word on this job a person's, and the same?
+    fn said_before(&self, word: &str) -> Result<bool, StoreError> {
+        Ok(self.last_word()?.is_some_and(|(action, detail)| {
             let said = detail.as_deref().and_then(|d| d.strip_prefix(word));
             action == Action::Resolve.as_str()
                 && said.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))

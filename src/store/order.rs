@@ -3,7 +3,8 @@
 //!
 //! A place is done when its job is settled or cancelled, or parked (never with an unknown outcome) under `skip`. The
 //! group's `passed` is the last place up to which all are done. A replayed job of a passed place goes before the
-//! others, but never beside one: at most one job of a group is out of `waiting` and unfinished.
+//! others, but never beside one: at most one job of a group is out of `waiting` and unfinished. Nobody but `advance`
+//! takes a job of a group out of `waiting`.
 
 use super::{StoreError, Tx, rows};
 use crate::job::{Code, Job, Refusal, State};
@@ -54,61 +55,84 @@ pub fn take_place(tx: &Tx<'_>, group: &str, sequence: Option<i64>) -> Result<i64
     Ok(sequence)
 }
 
-/// Called after every move: if the job's place is done, or it came back, the group's next head is set free.
-pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<(), StoreError> {
-    let Some(group) = &job.group else { return Ok(()) };
+/// Called after every move: if the job's place is done, the group's next head is set free. Returns where the job is
+/// then: one that is to be tried again, and before whose place a lower one came back, waits for that.
+pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError> {
+    let Some(group) = &job.group else { return Ok(to) };
     match to {
-        State::Settled | State::Cancelled | State::Parked => advance(tx, group),
-        State::Scheduled | State::Ready | State::Waiting | State::Running | State::Unknown => Ok(()),
+        State::Settled | State::Cancelled | State::Parked => {
+            advance(tx, group)?;
+            Ok(to)
+        }
+        State::Scheduled | State::Ready => {
+            advance(tx, group)?;
+            let now: String = tx
+                .conn()
+                .prepare_cached("SELECT state FROM onceward_jobs WHERE id = ?1")?
+                .query_row([job.id.0], |row| row.get(0))?;
+            Ok(State::parse(&now).unwrap_or(to))
+        }
+        State::Waiting | State::Running | State::Unknown => Ok(to),
     }
 }
 
-/// A member of the group that is out of `waiting` and not finished: while there is one, nobody else goes.
-const OUT: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
-  WHERE group_name = ?1 AND state IN ('scheduled','ready','running','unknown'))";
+/// The member of the group that is out of `waiting` and not finished: while there is one, nobody else goes.
+const OUT: &str = "SELECT id, sequence, state FROM onceward_jobs
+  WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown') LIMIT 1";
 /// The lowest place that waits or blocks.
 const LOWEST: &str = "SELECT id, sequence, state, run_after_ms,
-    (SELECT unknown FROM onceward_intents i WHERE i.id = j.id)
-  FROM onceward_jobs j WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
+    (SELECT i.state = 'requested' FROM onceward_intents i WHERE i.id = j.id)
+  FROM onceward_jobs j
+  WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
   ORDER BY sequence LIMIT 1";
-const FREE: &str = "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4 WHERE id = ?1 AND state = 'waiting'";
-
-/// Is a job of the group on its way?
-fn somebody_is_out(tx: &Tx<'_>, group: &str) -> Result<bool, StoreError> {
-    Ok(tx.conn().prepare_cached(OUT)?.query_row([group], |row| row.get(0))?)
-}
+const FREE: &str =
+    "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4, group_paused = EXISTS (
+    SELECT 1 FROM onceward_holds WHERE scope = 'group' AND name = ?5 AND paused_ms IS NOT NULL)
+  WHERE id = ?1 AND state = 'waiting'";
+const BACK: &str = "UPDATE onceward_jobs SET state = 'waiting', claimable = 0, updated_ms = ?2
+  WHERE id = ?1 AND state IN ('scheduled','ready')";
 
 /// Lets the group's next job go, if it is its turn.
 pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
+    let conn = tx.conn();
     let passed = pass(tx, group)?;
-    if somebody_is_out(tx, group)? {
-        return Ok(());
-    }
-    let lowest: Option<(i64, i64, String, i64, bool)> = tx
-        .conn()
+    let lowest: Option<(i64, i64, String, i64, bool)> = conn
         .prepare_cached(LOWEST)?
         .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .optional()?;
-    let Some((id, sequence, state, run_after, unknown)) = lowest else { return Ok(()) };
+    let Some((id, sequence, state, run_after, in_doubt)) = lowest else { return Ok(()) };
+    let out: Option<(i64, i64, String)> = conn
+        .prepare_cached(OUT)?
+        .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    if let Some((out, place, out_state)) = out {
+        // A lower place came back (a replay) while a higher one was free to go: that one waits again, unless a
+        // request of it may have left. Parked or waiting, the lower one is not done.
+        let certain = [State::Scheduled, State::Ready].into_iter().find(|s| s.as_str() == out_state);
+        let Some(from) = certain.filter(|_| sequence < place) else { return Ok(()) };
+        conn.prepare_cached(BACK)?.execute((out, tx.now().0))?;
+        rows::moved(tx, Some(from), Some(State::Waiting));
+    }
     if state != State::Waiting.as_str() || sequence > passed + 1 {
         return Ok(());
     }
     let due = run_after <= tx.now().0;
-    let state = match (unknown, due) {
+    let state = match (in_doubt, due) {
         (true, _) => State::Unknown,
         (false, true) => State::Ready,
         (false, false) => State::Scheduled,
     };
-    tx.conn().prepare_cached(FREE)?.execute((id, state.as_str(), due, tx.now().0))?;
+    conn.prepare_cached(FREE)?.execute((id, state.as_str(), due, tx.now().0, group))?;
     rows::moved(tx, Some(State::Waiting), Some(state));
     Ok(())
 }
 
-/// What stands at a place: a job that is not cancelled, or else a cancelled one.
+/// What stands at a place: a job that is not cancelled, or else a cancelled one or a person's word.
 const AT: &str = "SELECT state, passed_over FROM onceward_jobs
   WHERE group_name = ?1 AND group_name IS NOT NULL AND sequence = ?2 AND state <> 'cancelled'";
 const GIVEN_UP: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
-  WHERE group_name = ?1 AND group_name IS NOT NULL AND sequence = ?2 AND state = 'cancelled')";
+    WHERE group_name = ?1 AND group_name IS NOT NULL AND sequence = ?2 AND state = 'cancelled')
+  OR EXISTS (SELECT 1 FROM onceward_skips WHERE group_name = ?1 AND sequence = ?2)";
 
 /// Moves `passed` over every place that is done, and returns it.
 fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
@@ -135,20 +159,34 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
     Ok(passed)
 }
 
-/// Who holds a waiting job back: the key of the lowest unfinished place before it, else the place that is missing.
+/// Who holds a waiting job back: the group's member that is on its way, else the lowest open place before it, else the
+/// place that is missing. Both queries read open places only, however long the group's past is.
+const AHEAD: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
+  WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state IN ('scheduled','ready','running','unknown')
+  LIMIT 1";
 const BEFORE: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.group_name = ?1 AND j.sequence < ?2 AND j.state NOT IN ('settled','cancelled') AND j.passed_over = 0
-  ORDER BY j.sequence LIMIT 1";
+  WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state IN ('waiting','parked') AND j.passed_over = 0
+    AND j.sequence < ?2 ORDER BY j.sequence LIMIT 1";
 
 pub fn blocked_by(conn: &Connection, job: &Job) -> Result<Option<String>, StoreError> {
     let (State::Waiting, Some(group), Some(sequence)) = (job.state, &job.group, job.sequence) else {
         return Ok(None);
     };
-    let key: Option<String> =
+    let ahead: Option<String> =
+        conn.prepare_cached(AHEAD)?.query_row([group], |row| row.get(0)).optional()?;
+    if ahead.is_some() {
+        return Ok(ahead);
+    }
+    let before: Option<String> =
         conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| row.get(0)).optional()?;
-    if key.is_some() {
-        return Ok(key);
+    if before.is_some() {
+        return Ok(before);
     }
     let passed: i64 = conn.prepare_cached(GROUP)?.query_row([group], |row| row.get(1))?;
-    Ok(Some(format!("sequence {} has not arrived", passed + 1)))
+    Ok(Some(missing(passed + 1)))
+}
+
+/// The words for a place that nobody has taken yet.
+pub fn missing(sequence: i64) -> String {
+    format!("sequence {sequence} has not arrived")
 }

@@ -1,7 +1,7 @@
 //! Reading, on read-only connections: one job's story, lists, figures.
 
 use super::history::{self, Entry};
-use super::{Store, StoreError, holds, inbox, order, record, rows};
+use super::{Pause, PauseScope, Store, StoreError, holds, inbox, order, pauses, record, rows};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
@@ -85,6 +85,8 @@ pub struct Stats {
     pub blocked_groups: Vec<BlockedGroup>,
     /// Providers by name.
     pub providers: BTreeMap<String, ProviderStats>,
+    /// What a person paused.
+    pub paused: Vec<Pause>,
     /// Kinds of ready jobs that the config does not know.
     pub unclaimed_kinds: Vec<String>,
     /// The size of the write-ahead log.
@@ -97,6 +99,10 @@ impl Stats {
     /// The figures of a store that does not exist yet.
     pub fn empty() -> Stats {
         Stats { jobs: State::ALL.iter().map(|state| (*state, 0)).collect(), ..Stats::default() }
+    }
+
+    fn is_paused(&self, scope: PauseScope, name: &str) -> bool {
+        self.paused.iter().any(|p| p.scope == scope && p.name == name)
     }
 }
 
@@ -181,6 +187,7 @@ impl Store {
             *scheduled = scheduled.saturating_sub(due);
         }
         *stats.jobs.entry(State::Ready).or_default() += due;
+        stats.paused = pauses::all(&conn)?;
         self.providers(&conn, now, &mut stats)?;
         self.ages(&conn, now, &mut stats)?;
         stats.confirmation_gap_s = gaps(&stats.counters);
@@ -207,6 +214,7 @@ impl Store {
             return Ok(true);
         }
         let now = self.clock.now();
+        let paused = pauses::kinds(&conn)?;
         let mut statement = conn.prepare_cached(OPEN)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -214,7 +222,8 @@ impl Store {
             let Some(kind) = self.desk.kind(&kind) else { continue };
             let cannot_ask = kind.terms.external || (waits && kind.terms.lookup.is_none());
             let health = holds::read(&conn, &kind.provider)?.health(now);
-            let kept_back = matches!(health, holds::Health::Held | holds::Health::Paused);
+            let kept_back =
+                matches!(health, holds::Health::Held | holds::Health::Paused) || paused.contains(&kind.kind);
             if running || !(cannot_ask || kept_back) {
                 return Ok(true);
             }
@@ -246,7 +255,7 @@ impl Store {
                 ProviderStats {
                     state: health.as_str(),
                     since: row.paused.or(row.held),
-                    why: row.why.clone(),
+                    why: row.paused_why.or(row.why),
                     in_flight: 0,
                 },
             );
@@ -266,11 +275,11 @@ impl Store {
         Ok(())
     }
 
-    /// Ages, a kind at a time: jobs of a held provider could not run, so they do not count.
+    /// Ages, a kind at a time: what is held or paused could not run, so it does not count.
     fn ages(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
         let mut statement = conn.prepare_cached(
             "SELECT kind, min(run_after_ms) FROM onceward_jobs
-             WHERE state IN ('ready','scheduled') AND run_after_ms <= ?1 GROUP BY kind",
+             WHERE state IN ('ready','scheduled') AND group_paused = 0 AND run_after_ms <= ?1 GROUP BY kind",
         )?;
         let mut rows = statement.query([now.0])?;
         let mut oldest: Option<Ms> = None;
@@ -279,6 +288,7 @@ impl Store {
             match self.desk.kind(&kind) {
                 None => stats.unclaimed_kinds.push(kind),
                 Some(kind) if stats.providers.get(&kind.provider).is_some_and(|p| p.state != "ok") => {}
+                Some(kind) if stats.is_paused(PauseScope::Kind, &kind.kind) => {}
                 Some(_) => oldest = Some(oldest.map_or(Ms(due), |o| o.min(Ms(due)))),
             }
         }
@@ -296,7 +306,7 @@ impl Store {
 
 const OPEN: &str = "SELECT DISTINCT j.kind, j.state = 'running', i.accepted = 1 AND i.named IS NULL
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.state IN ('scheduled','ready','unknown','running')";
+  WHERE j.state IN ('scheduled','ready','unknown','running') AND (j.group_paused = 0 OR j.state = 'running')";
 const LIST: &str = "SELECT id FROM onceward_jobs
   WHERE id > :after
     AND (:state IS NULL OR :state = CASE WHEN state = 'scheduled' AND run_after_ms <= :now THEN 'ready' ELSE state END)

@@ -215,8 +215,7 @@ pub fn move_job(tx: &Tx<'_>, job: &Job, to: &Move<'_>) -> Result<State, StoreErr
     if let Some(reason) = to.park_reason {
         tx.count(format!("parked:{reason}"), 1);
     }
-    super::order::after_move(tx, job, state)?;
-    Ok(state)
+    super::order::after_move(tx, job, state)
 }
 
 /// Keeps the figure of jobs by state.

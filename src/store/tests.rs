@@ -10,6 +10,8 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
 mod doors;
+mod order;
+mod pauses;
 
 struct TestDesk {
     kinds: Vec<KindDesk>,
@@ -111,10 +113,14 @@ fn open_with(path: &Path, clock: &Arc<ManualClock>, desk: TestDesk) -> Store {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(desk())
+    }
+
+    fn with(desk: TestDesk) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let clock = Arc::new(ManualClock::at(NOON));
-        let store = Arc::new(open(&path, &clock));
+        let store = Arc::new(open_with(&path, &clock, desk));
         let (owner, lock) = store.register("test:1").unwrap();
         Bench { _dir: dir, path, clock, store, owner, _lock: lock }
     }

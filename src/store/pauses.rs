@@ -1,0 +1,221 @@
+//! Pauses: a person stops a provider, a kind or a group, and lets it go on. Who, when and why stay in the file.
+//!
+//! A paused provider has no room, the heads of a paused kind are not read, and the one job of a paused group that is
+//! out of `waiting` is in no index that the claim walks. So a pause costs the claim nothing however much waits behind
+//! it. What is in flight ends as it would have.
+
+use super::{Store, StoreError, Tx};
+use crate::clock::Ms;
+use crate::job::{Code, Refusal};
+use crate::outcome::words;
+use rusqlite::{Connection, OptionalExtension};
+use std::collections::BTreeSet;
+
+words! {
+    /// What can be paused.
+    PauseScope {
+        /// Every call to a provider.
+        Provider = "provider",
+        /// Every job of a kind.
+        Kind = "kind",
+        /// Every job of a group.
+        Group = "group",
+    }
+}
+
+/// One pause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// What sort of thing is paused.
+    pub scope: PauseScope,
+    /// Its name.
+    pub name: String,
+    /// Since when.
+    pub since: Ms,
+    /// Who did it.
+    pub by: String,
+    /// Why, in that person's words.
+    pub why: Option<String>,
+}
+
+impl Store {
+    /// Stops claiming for a provider, a kind or a group. `false`: it was paused already, and stays as it was.
+    pub fn pause(
+        &self,
+        scope: PauseScope,
+        name: &str,
+        why: Option<String>,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        self.known(scope, name)?;
+        let (name, actor) = (name.to_string(), actor.to_string());
+        self.write(move |tx| {
+            if read(tx.conn(), scope, &name)?.is_some() {
+                return Ok(false);
+            }
+            tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), &name, tx.now().0, &actor, &why))?;
+            mark_group(tx, scope, &name, true)?;
+            append(
+                tx,
+                &Event {
+                    actor: &actor,
+                    action: "pause",
+                    scope,
+                    name: &name,
+                    sequence: None,
+                    why: why.as_deref(),
+                },
+            )?;
+            log::warn!(
+                "{scope} {name} is paused by {actor}: {}",
+                why.as_deref().unwrap_or("no reason given")
+            );
+            Ok(true)
+        })
+    }
+
+    /// Lets it go on. `false`: it was not paused.
+    pub fn resume(
+        &self,
+        scope: PauseScope,
+        name: &str,
+        why: Option<String>,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        // What the config has dropped may still be paused in the file.
+        let paused = read(&*self.reader()?, scope, name)?.is_some();
+        if !paused {
+            self.known(scope, name)?;
+        }
+        let (name, actor) = (name.to_string(), actor.to_string());
+        self.write(move |tx| {
+            if read(tx.conn(), scope, &name)?.is_none() {
+                return Ok(false);
+            }
+            // A provider's row also carries its breaker and its tokens.
+            let sql = if scope == PauseScope::Provider { RESUME } else { FORGET };
+            tx.conn().prepare_cached(sql)?.execute((scope.as_str(), &name))?;
+            mark_group(tx, scope, &name, false)?;
+            append(
+                tx,
+                &Event {
+                    actor: &actor,
+                    action: "resume",
+                    scope,
+                    name: &name,
+                    sequence: None,
+                    why: why.as_deref(),
+                },
+            )?;
+            log::warn!("{scope} {name} is resumed by {actor}");
+            Ok(true)
+        })
+    }
+
+    /// A provider or kind must be in the config. A group may be paused before its first job comes.
+    fn known(&self, scope: PauseScope, name: &str) -> Result<(), StoreError> {
+        let there = match scope {
+            PauseScope::Provider => self.desk.providers().iter().any(|p| p.name == name),
+            PauseScope::Kind => self.desk.kind(name).is_some(),
+            PauseScope::Group => !name.is_empty(),
+        };
+        let missing = || Refusal::new(Code::NotFound, format!("there is no {scope} `{name}` in the config"));
+        if there { Ok(()) } else { Err(missing().into()) }
+    }
+}
+
+const PAUSE: &str = "INSERT INTO onceward_holds (scope, name, paused_ms, paused_by, paused_why)
+  VALUES (?1, ?2, ?3, ?4, ?5)
+  ON CONFLICT (scope, name) DO UPDATE SET paused_ms = ?3, paused_by = ?4, paused_why = ?5";
+const RESUME: &str = "UPDATE onceward_holds SET paused_ms = NULL, paused_by = NULL, paused_why = NULL
+  WHERE scope = ?1 AND name = ?2";
+const FORGET: &str = "DELETE FROM onceward_holds WHERE scope = ?1 AND name = ?2";
+/// At most one job of a group is out of `waiting`; the others are marked when they are set free.
+const MARK: &str = "UPDATE onceward_jobs SET group_paused = ?2
+  WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown')";
+
+fn mark_group(tx: &Tx<'_>, scope: PauseScope, name: &str, paused: bool) -> Result<(), StoreError> {
+    if scope == PauseScope::Group {
+        tx.conn().prepare_cached(MARK)?.execute((name, paused))?;
+    }
+    Ok(())
+}
+
+const READ: &str = "SELECT paused_ms, paused_by, paused_why FROM onceward_holds
+  WHERE scope = ?1 AND name = ?2 AND paused_ms IS NOT NULL";
+
+/// The pause of one thing, if it is paused.
+pub fn read(conn: &Connection, scope: PauseScope, name: &str) -> Result<Option<Pause>, StoreError> {
+    Ok(conn
+        .prepare_cached(READ)?
+        .query_row((scope.as_str(), name), |row| {
+            Ok(Pause {
+                scope,
+                name: name.to_string(),
+                since: Ms(row.get(0)?),
+                by: row.get(1)?,
+                why: row.get(2)?,
+            })
+        })
+        .optional()?)
+}
+
+/// The names of paused kinds.
+pub fn kinds(conn: &Connection) -> Result<BTreeSet<String>, StoreError> {
+    let mut statement = conn
+        .prepare_cached("SELECT name FROM onceward_holds WHERE scope = 'kind' AND paused_ms IS NOT NULL")?;
+    let names = statement.query_map([], |row| row.get(0))?;
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+const ALL: &str = "SELECT scope, name, paused_ms, paused_by, paused_why FROM onceward_holds
+  WHERE paused_ms IS NOT NULL ORDER BY paused_ms, scope, name LIMIT 1000";
+
+/// All pauses, the oldest first.
+pub fn all(conn: &Connection) -> Result<Vec<Pause>, StoreError> {
+    let mut statement = conn.prepare_cached(ALL)?;
+    let mut rows = statement.query([])?;
+    let mut pauses = Vec::new();
+    while let Some(row) = rows.next()? {
+        let scope: String = row.get(0)?;
+        // The table's CHECK has no other words.
+        let Some(scope) = PauseScope::parse(&scope) else { continue };
+        pauses.push(Pause {
+            scope,
+            name: row.get(1)?,
+            since: Ms(row.get(2)?),
+            by: row.get(3)?,
+            why: row.get(4)?,
+        });
+    }
+    Ok(pauses)
+}
+
+/// What somebody did that belongs to no single job.
+pub struct Event<'a> {
+    pub actor: &'a str,
+    pub action: &'static str,
+    pub scope: PauseScope,
+    pub name: &'a str,
+    pub sequence: Option<i64>,
+    pub why: Option<&'a str>,
+}
+
+/// Appends an event.
+pub fn append(tx: &Tx<'_>, event: &Event<'_>) -> Result<(), StoreError> {
+    tx.conn()
+        .prepare_cached(
+            "INSERT INTO onceward_events (at_ms, actor, action, scope, name, sequence, why)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute((
+            tx.now().0,
+            event.actor,
+            event.action,
+            event.scope.as_str(),
+            event.name,
+            event.sequence,
+            event.why,
+        ))?;
+    Ok(())
+}
