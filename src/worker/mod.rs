@@ -141,7 +141,10 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     keeper::look_at_disk(&shared, options.free_disk);
     // Before the first claim, so that `Once` does what its schedules ask for too.
     let mut rota = Rota::new(shared.trade.config());
-    rota.look(&shared.store);
+    match options.until {
+        Until::Stopped => drop(rota.look(&shared.store)),
+        Until::Idle | Until::Once => rota.catch_up(&shared.store),
+    }
     let keeper = keeper::start(&shared, &owner, &options, &stop, rota)?;
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
