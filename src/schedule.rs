@@ -9,7 +9,7 @@
 //! - A pattern for every hour (`*/15 * * * *`) means an interval. It follows what the clock shows as it passes, so it
 //!   runs through both comings of an hour and skips what never comes, and its ticks stay evenly spaced.
 //!
-//! Every search ends: it looks no further than [`HORIZON`].
+//! Every search ends: it looks no further than forty years.
 
 use crate::clock::Ms;
 use croner::Weekday;

@@ -2,7 +2,8 @@
 //! store and the providers.
 //!
 //! One dispatcher (the caller's thread) claims; a fixed pool of threads makes one call each; a keeper renews leases,
-//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is open during a call.
+//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is
+//! open during a call.
 //! Invariants: what is claimed must be recordable, so nothing is claimed while a result waits to be written or the disk
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
