@@ -9,7 +9,7 @@
 //! - A pattern for every hour (`*/15 * * * *`) means an interval. It follows what the clock shows as it passes, so it
 //!   runs through both comings of an hour and skips what never comes, and its ticks stay evenly spaced.
 //!
-//! Every search ends: it looks no further than [`HORIZON`].
+//! Every search ends: it looks no further than forty years.
 
 use crate::clock::Ms;
 use croner::Weekday;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// At most so many ticks come of one call.
 pub const TICKS_MAX: usize = 10_000;
-/// At most so many jobs are made in one transaction; what is left follows in the next.
+/// At most so many jobs are made in one transaction; what is left is due after the new mark.
 const BATCH: usize = 500;
 /// How far ahead a tick is looked for: forty years have every 29 February on every day of the week, save around 2100.
 const HORIZON: Duration = Duration::from_secs(40 * 366 * 86_400);
@@ -95,8 +95,6 @@ pub struct Due {
     pub passed: Option<Passed>,
     /// The last tick that is hereby dealt with.
     pub mark: Ms,
-    /// There is more: ask again with the new mark.
-    pub more: bool,
 }
 
 impl Schedule {
@@ -117,12 +115,12 @@ impl Schedule {
         if self.missed == Missed::All {
             let run: Vec<Tick> = self.timetable.ticks(mark, now).take(BATCH).collect();
             let mark = run.last().map_or(slot, |tick| tick.slot);
-            return Some(Due { run, passed: None, mark, more: mark < slot });
+            return Some(Due { run, passed: None, mark });
         }
         let late = slot.plus(ON_TIME) <= now;
         let run = if self.missed == Missed::Skip && late { Vec::new() } else { vec![latest] };
         let unrun = if run.is_empty() { slot } else { Ms(slot.0 - 1) };
-        Some(Due { run, passed: self.passed(mark, unrun), mark: slot, more: false })
+        Some(Due { run, passed: self.passed(mark, unrun), mark: slot })
     }
 
     fn passed(&self, after: Ms, until: Ms) -> Option<Passed> {

@@ -1,7 +1,7 @@
 //! `init` and `check`
 
 use super::{CliError, Context, Opened};
-use crate::clock::{Clock, SANE};
+use crate::clock::{Clock, Ms, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
 use crate::schedule::Schedule;
@@ -75,8 +75,9 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     if opened.config.http.is_some() {
         findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
     }
-    findings.extend(opened.config.schedules.values().map(|s| schedule(s, opened.clock.as_ref())));
-    file(&opened, &mut findings);
+    let store = file(&opened, &mut findings);
+    let schedules = opened.config.schedules.values();
+    findings.extend(schedules.map(|s| schedule(s, store.as_ref(), opened.clock.now())));
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
@@ -107,9 +108,11 @@ fn clock(clock: &dyn Clock) -> Finding {
     fine("clock", format!("it says {now}"))
 }
 
-fn schedule(schedule: &Schedule, clock: &dyn Clock) -> Finding {
+/// When a schedule runs next. A mark ahead of the clock was made by a clock that ran ahead, and is waited for.
+fn schedule(schedule: &Schedule, store: Option<&Store>, now: Ms) -> Finding {
     let name = &schedule.name;
-    match schedule.timetable.next(clock.now()) {
+    let mark = store.and_then(|store| store.schedule_mark(name).ok().flatten());
+    match schedule.timetable.next(mark.map_or(now, |mark| mark.max(now))) {
         Some(next) => {
             fine("schedule", format!("{name} runs next at {}, {next}", schedule.timetable.local(next)))
         }
@@ -142,15 +145,18 @@ fn disk(config: &Config) -> Finding {
 }
 
 /// The store itself: its pages, its history's chain, and what a change of the config means for what is in it.
-fn file(opened: &Opened, findings: &mut Vec<Finding>) {
+fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Option<Store> {
     let path = opened.config.store.path.display();
     let store = match opened.store_if_there() {
         Ok(Some(store)) => store,
         Ok(None) => {
-            return findings
-                .push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            findings.push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            return None;
         }
-        Err(e) => return findings.push(bad("file", e.to_string())),
+        Err(e) => {
+            findings.push(bad("file", e.to_string()));
+            return None;
+        }
     };
     findings.push(match store.check_file() {
         Ok(Ok(())) => fine("file", format!("{path} is sound")),
@@ -185,6 +191,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
         }
         Err(e) => findings.push(bad("file", e.to_string())),
     }
+    Some(store)
 }
 
 /// Refused rows of the SQL inbox: nobody but the app's people can mend them.

@@ -10,6 +10,7 @@ use super::{Store, StoreError, Tx, schema};
 use crate::clock::Ms;
 use crate::job::{JobId, NewJob, Refusal};
 use crate::schedule::{Passed, Schedule, Tick};
+use rusqlite::Connection;
 use std::sync::Arc;
 
 /// What one look at a schedule came to.
@@ -23,8 +24,6 @@ pub struct Turn {
     pub refused: Vec<(Ms, Refusal)>,
     /// Everything up to here is dealt with.
     pub mark: Ms,
-    /// There is more to do at once.
-    pub more: bool,
 }
 
 impl Store {
@@ -36,10 +35,10 @@ impl Store {
     ) -> Result<Turn, StoreError> {
         let (schedule, namespace) = (Arc::clone(schedule), Arc::clone(&self.namespace));
         self.write(move |tx| {
-            let name = format!("schedule:{}", schedule.name);
-            let known = schema::meta(tx.conn(), &name)?.and_then(|mark| mark.parse().ok()).map(Ms);
+            let name = mark_name(&schedule.name);
+            let known = mark(tx.conn(), &schedule.name)?;
             let mark = known.unwrap_or(tx.now());
-            let mut turn = Turn { created: 0, passed: None, refused: Vec::new(), mark, more: false };
+            let mut turn = Turn { created: 0, passed: None, refused: Vec::new(), mark };
             if known.is_none() {
                 set(tx, &name, &mark.0.to_string())?;
             }
@@ -62,10 +61,23 @@ impl Store {
             }
             keep_waiting(tx, &schedule, passed)?;
             set(tx, &name, &due.mark.0.to_string())?;
-            (turn.passed, turn.mark, turn.more) = (due.passed, due.mark, due.more);
+            (turn.passed, turn.mark) = (due.passed, due.mark);
             Ok(turn)
         })
     }
+
+    /// Up to where a schedule's ticks are dealt with; `None`: no worker has seen it yet.
+    pub fn schedule_mark(&self, name: &str) -> Result<Option<Ms>, StoreError> {
+        mark(&*self.reader()?, name)
+    }
+}
+
+fn mark_name(schedule: &str) -> String {
+    format!("schedule:{schedule}")
+}
+
+fn mark(conn: &Connection, schedule: &str) -> Result<Option<Ms>, StoreError> {
+    Ok(schema::meta(conn, &mark_name(schedule))?.and_then(|mark| mark.parse().ok()).map(Ms))
 }
 
 enum Trouble {

@@ -2,7 +2,8 @@
 //! store and the providers.
 //!
 //! One dispatcher (the caller's thread) claims; a fixed pool of threads makes one call each; a keeper renews leases,
-//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is open during a call.
+//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is
+//! open during a call.
 //! Invariants: what is claimed must be recordable, so nothing is claimed while a result waits to be written or the disk
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
@@ -167,7 +168,10 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     keeper::look_at_disk(&shared, options.free_disk);
     // Before the first claim, so that `Once` does what its schedules ask for too.
     let mut rota = Rota::new(shared.trade.config());
-    rota.look(&shared.store);
+    match options.until {
+        Until::Stopped => drop(rota.look(&shared.store)),
+        Until::Idle | Until::Once => rota.catch_up(&shared.store),
+    }
     let keeper = keeper::start(&shared, &owner, &options, &stop, rota)?;
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());

@@ -24,6 +24,11 @@ impl Rota {
         Rota { config: Arc::clone(config), turns }
     }
 
+    /// Looks until nothing is due any more: for a worker that will not be there for long.
+    pub fn catch_up(&mut self, store: &Store) {
+        while self.look(store) {}
+    }
+
     /// Makes the jobs of the ticks that are due. `true`: there is something new to claim.
     ///
     /// A machine that has not learnt the time yet runs nothing: each schedule would begin in another decade, and then
@@ -54,29 +59,27 @@ impl Rota {
     }
 }
 
-/// One schedule's due ticks. Returns how many jobs were made, and its mark.
+/// One schedule's due ticks, or as many of them as one transaction takes: the keeper has other work, and what is left is
+/// due at the next look. Returns how many jobs were made, and the mark.
 fn run(store: &Store, config: &Arc<Config>, schedule: &Arc<Schedule>) -> Result<(usize, Ms), StoreError> {
-    let mut created = 0;
-    loop {
-        let (config, of, clock) = (Arc::clone(config), Arc::clone(schedule), Arc::clone(store.clock()));
-        let turn = store.run_schedule(schedule, move |slot| {
-            let request = Request {
-                kind: of.kind.clone(),
-                payload: of.payload.clone(),
-                key: Some(of.key(slot)),
-                ..Request::default()
-            };
-            config.prepare(request, clock.now())
-        })?;
-        tell(schedule, &turn);
-        created += turn.created;
-        if !turn.more {
-            return Ok((created, turn.mark));
-        }
-    }
+    let (config, of, clock) = (Arc::clone(config), Arc::clone(schedule), Arc::clone(store.clock()));
+    let turn = store.run_schedule(schedule, move |slot| {
+        let request = Request {
+            kind: of.kind.clone(),
+            payload: of.payload.clone(),
+            key: Some(of.key(slot)),
+            ..Request::default()
+        };
+        config.prepare(request, clock.now())
+    })?;
+    tell(schedule, &turn);
+    Ok((turn.created, turn.mark))
 }
 
 fn tell(schedule: &Schedule, turn: &Turn) {
+    if turn.created > 0 {
+        log::info!("schedule {}: {} jobs up to {}", schedule.name, turn.created, turn.mark);
+    }
     if let Some(passed) = turn.passed {
         log::warn!("schedule {}: {}", schedule.name, passed.words(schedule.missed));
     }

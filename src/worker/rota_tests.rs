@@ -249,3 +249,16 @@ fn a_tick_whose_key_is_taken_holds_nothing_up() {
     assert!(desk.look());
     assert_eq!(desk.keys(), morning(&[26, 27]));
 }
+
+#[test]
+fn more_ticks_than_one_transaction_takes_are_caught_up_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let minutely = "cron = '* * * * *'\nkind = 'sync'\nmissed = 'all'";
+    Desk::visit(dir.path(), minutely, "2026-11-26T00:00:00Z");
+    let mut desk = Desk::open(dir.path(), minutely, "2026-11-26T20:00:00Z");
+    assert!(desk.look());
+    let first = desk.keys();
+    assert!(first.len() < 1200 && first[0] == "morning:2026-11-26T00:01:00Z", "the oldest first");
+    desk.rota.catch_up(&desk.store);
+    assert_eq!(desk.keys().len(), 1200);
+}
