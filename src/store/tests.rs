@@ -611,51 +611,6 @@ fn the_claim_reads_indexes_only_whatever_else_is_in_the_file() {
     }
 }
 
-#[test]
-fn a_group_runs_one_after_another_and_a_blocked_one_blocks_no_other() {
-    let bench = Bench::new();
-    for (group, key) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("z", "z1")] {
-        let job = NewJob { group: Some(group.into()), ..Bench::job("b", key, "{}") };
-        bench.store.enqueue(job, "test").unwrap();
-    }
-    let keys = |claims: &[Claim]| claims.iter().map(|c| c.job().key.as_str().to_string()).collect::<Vec<_>>();
-    let mut claims = bench.claims(10);
-    assert_eq!(keys(&claims), ["a1", "z1"]);
-    assert_eq!(bench.story("a3").blocked_by.as_deref(), Some("a1"));
-    bench.end(claims.remove(0), Class::Rejected);
-    assert!(bench.claims(10).is_empty(), "the parked head holds its own group");
-    bench.store.cancel(bench.story("a1").job.id, "test").unwrap();
-    let mut claims = bench.claims(10);
-    assert_eq!(keys(&claims), ["a2"]);
-    bench.end(claims.remove(0), Class::Ok);
-    assert_eq!(keys(&bench.claims(10)), ["a3"]);
-}
-
-#[test]
-fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
-    let bench = Bench::new();
-    let place = |key: &str, sequence: i64| {
-        let job = NewJob { group: Some("g".into()), sequence: Some(sequence), ..Bench::job("b", key, "{}") };
-        bench.store.enqueue(job, "test")
-    };
-    place("three", 3).unwrap();
-    place("one", 1).unwrap();
-    assert_eq!(bench.story("three").blocked_by.as_deref(), Some("one"));
-    let claim = bench.claim();
-    bench.end(claim, Class::Ok);
-    assert!(bench.claims(10).is_empty());
-    assert_eq!(bench.story("three").blocked_by.as_deref(), Some("sequence 2 has not arrived"));
-    assert_eq!(place("late", 1).unwrap_err().code(), Code::StaleSequence);
-    assert_eq!(place("twice", 3).unwrap_err().code(), Code::SequenceTaken);
-    let unnumbered = NewJob { group: Some("g".into()), ..Bench::job("b", "mixed", "{}") };
-    assert_eq!(bench.store.enqueue(unnumbered, "test").unwrap_err().code(), Code::Invalid);
-    place("two", 2).unwrap();
-    let claim = bench.claim();
-    assert_eq!(claim.job().key.as_str(), "two");
-    bench.end(claim, Class::Ok);
-    assert_eq!(bench.claim().job().key.as_str(), "three");
-}
-
 fn member(kind: &str, group: &str, key: &str, sequence: Option<i64>) -> NewJob {
     NewJob { group: Some(group.into()), sequence, ..Bench::job(kind, key, "{}") }
 }
