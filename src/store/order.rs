@@ -134,13 +134,19 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
 const BEFORE: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.group_name = ?1 AND j.sequence < ?2 AND j.state NOT IN ('settled','cancelled') AND j.passed_over = 0
   ORDER BY j.sequence LIMIT 1";
+/// Else whoever of the group is on its way: a job that came back to its place does not overtake it.
+const AHEAD: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
+  WHERE j.group_name = ?1 AND j.state IN ('scheduled','ready','running','unknown') ORDER BY j.sequence LIMIT 1";
 
 pub fn blocked_by(conn: &Connection, job: &Job) -> Result<Option<String>, StoreError> {
     let (State::Waiting, Some(group), Some(sequence)) = (job.state, &job.group, job.sequence) else {
         return Ok(None);
     };
-    let key: Option<String> =
+    let mut key: Option<String> =
         conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| row.get(0)).optional()?;
+    if key.is_none() {
+        key = conn.prepare_cached(AHEAD)?.query_row([group], |row| row.get(0)).optional()?;
+    }
     if key.is_some() {
         return Ok(key);
     }

@@ -606,6 +606,24 @@ fn a_group_runs_one_after_another_and_a_blocked_one_blocks_no_other() {
 }
 
 #[test]
+fn a_job_that_came_back_to_its_group_waits_for_the_one_that_is_out() {
+    let bench = Bench::new();
+    for key in ["one", "two"] {
+        let job = NewJob { group: Some("g".into()), ..Bench::job("b", key, "{}") };
+        bench.store.enqueue(job, "test").unwrap();
+    }
+    let id = bench.story("one").job.id;
+    bench.store.cancel(id, "test").unwrap();
+    bench.store.replay(id, None, "test").unwrap();
+    let one = bench.story("one");
+    assert_eq!((one.job.state, one.blocked_by.as_deref()), (State::Waiting, Some("two")));
+    let claim = bench.claim();
+    assert_eq!(claim.job().key.as_str(), "two");
+    bench.end(claim, Class::Ok);
+    assert_eq!(bench.claim().job().key.as_str(), "one");
+}
+
+#[test]
 fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
     let bench = Bench::new();
     let place = |key: &str, sequence: i64| {
