@@ -436,6 +436,8 @@ impl Facts<'_> {
             return (Next::Settled, g, false);
         };
         g.unknown = true;
+        // The provider has something under our key, so a look-up that finds nothing is no proof of the contrary.
+        g.accepted |= self.terms.lookup.is_some();
         (Next::Parked { reason, intent: IntentState::Requested }, g, false)
     }
 

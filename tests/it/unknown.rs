@@ -246,3 +246,20 @@ fn an_unknown_is_not_sent_again_to_another_address() {
     assert_eq!(elsewhere.state().requests.len(), 0);
     h.assert_laws();
 }
+
+/// A success with other content is an effect; that a look-up then finds nothing proves nothing.
+#[test]
+fn a_success_that_did_not_fit_is_not_followed_by_another_request() {
+    let h = Scene::new(Family::E).with_lookup(true).start();
+    let key = h.payout(1);
+    let body = r#"{"id":"po_9","status":"paid","amount":1,"currency":"EUR"}"#;
+    h.provider.script(vec![Fault::Answer(Answer::json(201, body))]);
+    h.work_until_idle();
+    h.assert_parked(&key, "content_differs", "requested");
+    h.run(&["replay", &key]).ok();
+    h.work_until_idle();
+    h.assert_parked(&key, "unknown_outcome", "requested");
+    assert_eq!(h.posts().len(), 1);
+    assert_eq!(h.lookups(), 2);
+    h.assert_laws();
+}
