@@ -4,6 +4,7 @@ use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
+use crate::store::StoreError;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -67,7 +68,7 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
-    file(&opened, &mut findings);
+    let other_business = file(&opened, &mut findings).err();
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
@@ -75,6 +76,9 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     }
     if let Some(missing) = missing.into_iter().next() {
         return Err(missing.into());
+    }
+    if let Some(namespace) = other_business {
+        return Err(namespace.into());
     }
     match findings.iter().filter(|f| !f.ok).count() {
         0 => Ok(()),
@@ -116,16 +120,20 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-/// The store itself: its pages, its history's chain, and what a change of the config means for what is in it.
-fn file(opened: &Opened, findings: &mut Vec<Finding>) {
+/// The store itself: its pages, its history's chain, and what a change of the config means for what is in it. The error
+/// is a fault of the config's, not of the file's.
+fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
     let path = opened.config.store.path.display();
     let store = match opened.store_if_there() {
         Ok(Some(store)) => store,
         Ok(None) => {
-            return findings
-                .push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            findings.push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            return Ok(());
         }
-        Err(e) => return findings.push(bad("file", e.to_string())),
+        Err(e) => {
+            findings.push(bad("file", e.to_string()));
+            return if e.code() == Code::Config { Err(e) } else { Ok(()) };
+        }
     };
     findings.push(match store.check_file() {
         Ok(Ok(())) => fine("file", format!("{path} is sound")),
@@ -157,6 +165,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) {
         }
         Err(e) => findings.push(bad("file", e.to_string())),
     }
+    Ok(())
 }
 
 #[cfg(test)]
