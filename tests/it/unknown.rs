@@ -263,3 +263,17 @@ fn a_success_that_did_not_fit_is_not_followed_by_another_request() {
     assert_eq!(h.lookups(), 2);
     h.assert_laws();
 }
+
+/// The frozen request carries no key, so a profile that promises something later must not send it again.
+#[test]
+fn an_unknown_that_was_sent_without_a_key_is_not_repeated_by_a_better_profile() {
+    let mut h = Scene::new(Family::E).start();
+    let key = h.payout(1);
+    h.provider.script(vec![Fault::HoldAfter(LONG)]);
+    h.kill_worker_when(|state| state.effects.len() == 1);
+    h.reconfigure(|scene| scene.profile = "generic");
+    h.work_until_idle();
+    h.assert_parked(&key, "scope_changed", "requested");
+    assert_eq!(h.posts().len(), 1);
+    h.assert_laws();
+}
