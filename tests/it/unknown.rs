@@ -277,3 +277,20 @@ fn an_unknown_that_was_sent_without_a_key_is_not_repeated_by_a_better_profile() 
     assert_eq!(h.posts().len(), 1);
     h.assert_laws();
 }
+
+/// The app made the call itself; a profile that would have a worker make it comes too late for this one.
+#[test]
+fn what_the_app_may_have_done_itself_is_not_sent_by_a_worker_later() {
+    let h = Scene::new(Family::B).start();
+    let text = h.scene.text();
+    let external = "[providers.bank]\nprofile = \"external\"\n[kinds.payout]\nprovider = \"bank\"\n\
+                    key = \"payout:{invoice_id}\"\naccount = \"{account_id}\"\n\
+                    amount_minor = \"{amount_minor}\"\ncurrency = \"{currency}\"\nconfirm_within = \"1ms\"\n";
+    h.config(&format!("[store]\npath = \"onceward.db\"\n{external}"));
+    let key = h.payout(1);
+    h.config(&text);
+    std::thread::sleep(Duration::from_millis(10));
+    h.work_until_idle();
+    h.assert_parked(&key, "scope_changed", "requested");
+    assert_eq!(h.posts().len(), 0);
+}
