@@ -317,7 +317,8 @@ impl Facts<'_> {
         if self.terms.external {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
         }
-        let same_scope = self.intent.scope.as_ref().is_none_or(|sent| sent.send == self.scope.send);
+        // Without a scope no worker has sent it: the app did, and how is not known.
+        let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
         let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
         let repeatable = self.repeatable(g);
         if repeatable && same_scope && remembered && !self.spent() {
@@ -444,6 +445,8 @@ impl Facts<'_> {
             return (Next::Settled, g, false);
         };
         g.unknown = true;
+        // The provider has something under our key, so a look-up that finds nothing is no proof of the contrary.
+        g.accepted |= self.terms.lookup.is_some();
         (Next::Parked { reason, intent: IntentState::Requested }, g, false)
     }
 

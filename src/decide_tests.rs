@@ -329,6 +329,15 @@ fn a_success_that_does_not_fit_is_a_persons_matter() {
 }
 
 #[test]
+fn what_was_answered_with_a_success_is_never_proved_absent_by_a_look_up() {
+    for family in [A, B, C, D, E] {
+        let mut cell = Cell::new(terms(family, Some(true)), Class::Ok);
+        cell.outcome.differs = Some("1300, not 1250".into());
+        assert!(cell.decide().generation.accepted, "{family:?}");
+    }
+}
+
+#[test]
 fn a_crash_before_the_mark_of_a_provider_that_forgets_is_no_unknown() {
     let mut cell = Cell::new(terms(E, None), Class::Crashed);
     cell.outcome.phase = Some(Phase::Claimed);

@@ -121,6 +121,9 @@ pub struct Scope {
     pub lookup: String,
 }
 
+/// The longest reference that is taken, in characters.
+pub const REFERENCE_LIMIT: usize = 255;
+
 /// What is known about the present generation.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Generation {

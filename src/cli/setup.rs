@@ -5,7 +5,7 @@ use crate::clock::{Clock, Ms, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
 use crate::schedule::Schedule;
-use crate::store::{RefusedRow, Store};
+use crate::store::{RefusedRow, Store, StoreError};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -75,7 +75,10 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     if opened.config.http.is_some() {
         findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
     }
-    let store = file(&opened, &mut findings);
+    let (store, other_business) = match file(&opened, &mut findings) {
+        Ok(store) => (store, None),
+        Err(e) => (None, Some(e)),
+    };
     let schedules = opened.config.schedules.values();
     findings.extend(schedules.map(|s| schedule(s, store.as_ref(), opened.clock.now())));
     for finding in &findings {
@@ -85,6 +88,9 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     }
     if let Some(missing) = super::all_missing(missing) {
         return Err(missing.into());
+    }
+    if let Some(namespace) = other_business {
+        return Err(namespace.into());
     }
     match findings.iter().filter(|f| !f.ok).count() {
         0 => Ok(()),
@@ -144,18 +150,19 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-/// The store itself: its pages, its history's chain, and what a change of the config means for what is in it.
-fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Option<Store> {
+/// The store itself: its pages, its history's chain, and what a change of the config means for what is in it. The error
+/// is a fault of the config's, not of the file's.
+fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, StoreError> {
     let path = opened.config.store.path.display();
     let store = match opened.store_if_there() {
         Ok(Some(store)) => store,
         Ok(None) => {
             findings.push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
-            return None;
+            return Ok(None);
         }
         Err(e) => {
             findings.push(bad("file", e.to_string()));
-            return None;
+            return if e.code() == Code::Config { Err(e) } else { Ok(None) };
         }
     };
     findings.push(match store.check_file() {
@@ -191,7 +198,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Option<Store> {
         }
         Err(e) => findings.push(bad("file", e.to_string())),
     }
-    Some(store)
+    Ok(Some(store))
 }
 
 /// Refused rows of the SQL inbox: nobody but the app's people can mend them.

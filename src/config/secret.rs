@@ -55,6 +55,15 @@ impl SecretSource {
                 SecretSource::File(path) => format!("the secret file {} is empty", path.display()),
             });
         }
+        // No header carries one. Found at the start, it is a word to whoever set it; found at a send, it is a job that
+        // is tried for ever.
+        if text.chars().any(char::is_control) {
+            let what = match self {
+                SecretSource::Env(name) => format!("the environment variable {name}"),
+                SecretSource::File(path) => format!("the secret file {}", path.display()),
+            };
+            return Err(format!("{what} has a line break or another control character in it: cut it out"));
+        }
         Ok(Secret(text))
     }
 }

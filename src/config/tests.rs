@@ -278,6 +278,7 @@ fn kinds_are_refused_where_they_would_surprise() {
         "not closed",
     );
     check("path = \"/v1/payouts\"", "path = \"v1\"", "kinds.payout.request.path", "must begin with /");
+    check("path = \"/v1/payouts\"", "path = \"//v1\"", "kinds.payout.request.path", "another host");
     check("path = \"/v1/payouts\"", "path = \"/a b\"", "kinds.payout.request.path", "percent-encoded");
     check("path = \"/v1/payouts\"", "path = \"/a%2\"", "kinds.payout.request.path", "hexadecimal");
     check("path = \"/v1/payouts\", ", "", "kinds.payout.request.path", "missing");

@@ -19,6 +19,7 @@ pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kind, Provider, Reply};
+use crate::decide::Family;
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Job, Step};
 use crate::json::Json;
@@ -74,7 +75,12 @@ impl Providers {
         let Ok((kind, provider)) = self.find(kind) else {
             return Scope::default();
         };
-        let send = [provider.name.as_str(), &provider.base_url, &self.fingerprint(provider)].join(" ");
+        let mut send = [provider.name.as_str(), &provider.base_url, &self.fingerprint(provider)].join(" ");
+        // What was sent where no key is remembered may carry none: a profile that promises more, read later, does not
+        // make it safe to send again.
+        if provider.profile.family == Family::E {
+            send.push_str(" without-key");
+        }
         let lookup = kind.lookup.as_ref().map(|l| definition(l.path.text(), &l.reply)).unwrap_or_default();
         Scope { send, lookup }
     }

@@ -2,11 +2,9 @@
 
 use super::reply::Ask;
 use crate::config::{Reply, currency_digits};
+use crate::intent::REFERENCE_LIMIT;
 use crate::json::Json;
 use std::borrow::Cow;
-
-/// The longest reference that is taken.
-const REFERENCE_LIMIT: usize = 255;
 
 /// What a body says.
 #[derive(Clone, PartialEq, Debug)]

@@ -6,7 +6,7 @@ use super::record::{Recorder, alarm, move_to_settled, settle};
 use super::{Desk, KindDesk, Store, StoreError, Tx, history, order, rows};
 use crate::clock::Ms;
 use crate::decide::{Now, Plan, next_generation, plan};
-use crate::intent::{Generation, Intent, IntentState, hex};
+use crate::intent::{Generation, Intent, IntentState, REFERENCE_LIMIT, hex};
 use crate::job::{Code, Job, JobId, NewJob, Reason, Refusal, State};
 use rusqlite::{OptionalExtension, named_params};
 use std::sync::Arc;
@@ -320,6 +320,21 @@ impl Work<'_> {
         rows::move_job(self.tx, &self.job, &to)
     }
 
+    /// Given up: cancelled, with what was spent on it still to be seen.
+    fn end(&self) -> Result<State, StoreError> {
+        let to = rows::Move {
+            state: State::Cancelled,
+            run_after: self.job.run_after,
+            attempts: self.job.attempts,
+            pauses: self.job.pauses,
+            age_from: self.job.age_from,
+            error_class: self.job.error_class,
+            last_error: self.job.last_error.as_deref(),
+            park_reason: None,
+        };
+        rows::move_job(self.tx, &self.job, &to)
+    }
+
     fn resolve(&self, resolution: &Resolution, note: Option<&str>) -> Result<Answer, StoreError> {
         let word = match resolution {
             Resolution::Settled(reference) => format!("settled {reference}"),
@@ -361,7 +376,7 @@ impl Work<'_> {
             }
             Resolution::Rejected(_) => {
                 self.write_intent_state(IntentState::Rejected)?;
-                self.move_to(State::Cancelled, self.job.run_after, None)?
+                self.end()?
             }
         };
         self.entry(Action::Resolve, state, detail)?;
@@ -444,6 +459,13 @@ impl Work<'_> {
         if reference.trim().is_empty() {
             return Ok(Err(Refusal::new(Code::Invalid, "the reference is empty")));
         }
+        // What a reply may not bring, a person may not either.
+        if reference.chars().any(char::is_control) || reference.chars().count() > REFERENCE_LIMIT {
+            let why = format!(
+                "a reference has at most {REFERENCE_LIMIT} characters, and no control characters among them"
+            );
+            return Ok(Err(Refusal::new(Code::Invalid, why)));
+        }
         let holder: Option<String> = self
             .tx
             .conn()
@@ -486,17 +508,7 @@ impl Work<'_> {
             (_, IntentState::Pending | IntentState::Cancelled) => IntentState::Cancelled,
         };
         self.write_intent_state(intent_state)?;
-        let to = rows::Move {
-            state: State::Cancelled,
-            run_after: self.job.run_after,
-            attempts: self.job.attempts,
-            pauses: self.job.pauses,
-            age_from: self.job.age_from,
-            error_class: self.job.error_class,
-            last_error: self.job.last_error.as_deref(),
-            park_reason: None,
-        };
-        let state = rows::move_job(self.tx, &self.job, &to)?;
+        let state = self.end()?;
         self.entry(Action::Cancel, state, None)?;
         Ok(Ok(state))
     }

@@ -3,9 +3,9 @@
 
 use super::StoreError;
 use crate::clock::Ms;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SCHEMA: &str = include_str!("../../schema.sql");
 
@@ -14,6 +14,9 @@ pub const VERSION: i64 = 1;
 
 /// The oldest SQLite whose WAL does not lose commits when a write and a checkpoint race.
 const SQLITE_MIN: i32 = 3_051_003;
+
+/// How long a write waits for whoever holds the lock.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the write connection with every setting that durability rests on, each read back.
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {
@@ -24,11 +27,12 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)
         .map_err(|e| unusable(path, format!("{e}: check that the folder exists and may be written")))?;
-    conn.busy_timeout(Duration::from_secs(10))?;
+    conn.busy_timeout(PATIENCE)?;
     conn.set_prepared_statement_cache_capacity(128);
-    let mode: String = conn
-        .query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))
-        .map_err(|e| unusable(path, open_trouble(&e)))?;
+    let mode = write_ahead(&conn).map_err(|e| match busy(&e) {
+        true => StoreError::Busy,
+        false => unusable(path, open_trouble(&e)),
+    })?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(unusable(
             path,
@@ -45,42 +49,70 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(conn)
 }
 
-/// Makes or checks the schema, and pins the namespace.
+/// Turns write-ahead logging on. SQLite does not wait here while another process makes the same new file, so this does.
+fn write_ahead(conn: &Connection) -> Result<String, rusqlite::Error> {
+    let start = Instant::now();
+    loop {
+        match conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)) {
+            Err(e) if busy(&e) && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5 + fastrand::u64(..20)));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn busy(e: &rusqlite::Error) -> bool {
+    matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Makes or checks the schema, and pins the namespace. A file that is there is only read, so that whoever only wants to
+/// look need not wait for its write lock.
 pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> {
     let fresh = !path.exists();
     let mut conn = connect(path)?;
     if fresh {
         keep_private(path);
     }
+    if usable(&conn, path, namespace)? {
+        return Ok(());
+    }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    match version(&tx)? {
-        None => {
-            tx.execute_batch(SCHEMA)?;
-            let facts = [
-                ("schema_version", VERSION.to_string()),
-                ("instance", uuid::Uuid::new_v4().to_string()),
-                ("namespace", namespace.to_string()),
-                ("highest_ms", now.0.to_string()),
-            ];
-            for (name, value) in facts {
-                tx.execute("INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)", (name, value))?;
-            }
+    // Another process may have made it in between.
+    if !usable(&tx, path, namespace)? {
+        tx.execute_batch(SCHEMA)?;
+        let facts = [
+            ("schema_version", VERSION.to_string()),
+            ("instance", uuid::Uuid::new_v4().to_string()),
+            ("namespace", namespace.to_string()),
+            ("highest_ms", now.0.to_string()),
+        ];
+        for (name, value) in facts {
+            tx.execute("INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)", (name, value))?;
         }
+    }
+    tx.commit()?;
+    Ok(())
+}
+
+/// Is there a schema in the file that this program knows, with our namespace? `false`: there is none yet.
+fn usable(conn: &Connection, path: &Path, namespace: &str) -> Result<bool, StoreError> {
+    match version(conn)? {
+        None => Ok(false),
         Some(VERSION) => {
-            let pinned = meta(&tx, "namespace")?.unwrap_or_default();
+            let pinned = meta(conn, "namespace")?.unwrap_or_default();
             if pinned != namespace {
                 return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
             }
+            Ok(true)
         }
         Some(newer) => {
             let why = format!(
                 "its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file"
             );
-            return Err(unusable(path, why));
+            Err(unusable(path, why))
         }
     }
-    tx.commit()?;
-    Ok(())
 }
 
 /// A value of onceward_meta.
@@ -109,10 +141,8 @@ fn unusable(path: &Path, why: String) -> StoreError {
 
 fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => {
-            "it is not an SQLite file; name another one in [store] path".into()
-        }
-        Some(rusqlite::ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        Some(ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
+        Some(ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
         _ => e.to_string(),
     }
 }

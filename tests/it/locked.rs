@@ -65,3 +65,42 @@ fn an_enqueue_meets_a_locked_file_with_patience_or_with_a_word() {
     h.assert_settled_once(&key(1));
     h.assert_laws();
 }
+
+/// Whoever only looks does not wait for the write lock.
+#[test]
+fn a_locked_file_can_be_looked_at_at_once() {
+    let h = Scene::new(Family::B).start();
+    let key = h.payout(1);
+    let db = stranger(&h);
+    db.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let start = Instant::now();
+    for args in [&["list"][..], &["show", &key], &["stats"], &["check"]] {
+        h.run(args).ok();
+    }
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    db.execute_batch("ROLLBACK").expect("let go");
+}
+
+/// Many programs make the same new file at once: every one of them gets an answer.
+#[test]
+fn many_first_enqueues_at_once_make_one_file_and_one_job() {
+    for _ in 0..3 {
+        let h = Scene::new(Family::B).start();
+        let asking: Vec<_> = (0..24)
+            .map(|_| {
+                let mut command = h.plain_command(&["enqueue", "payout", "--payload", &payout(1)]);
+                std::thread::spawn(move || command.output().expect("the binary runs"))
+            })
+            .collect();
+        let answers: Vec<_> = asking.into_iter().map(|t| t.join().expect("no panic")).collect();
+        let mut created = 0;
+        for answer in &answers {
+            let said = String::from_utf8_lossy(&answer.stdout);
+            assert_eq!(answer.status.code(), Some(0), "{said}");
+            created += usize::from(said.contains("\"created\""));
+        }
+        assert_eq!(created, 1);
+        h.work_until_idle();
+        h.assert_settled_once(&key(1));
+    }
+}

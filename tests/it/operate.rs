@@ -319,3 +319,40 @@ fn a_paused_provider_gets_nothing_until_it_is_resumed() {
     h.assert_settled_once(&key);
     h.run(&["pause", "provider", "nobody"]).fails(&[2, 3, 4]);
 }
+
+#[test]
+fn a_reference_that_no_provider_gives_is_refused_from_a_person_too() {
+    let h = Scene::new(Family::E).start();
+    let key = h.payout(1);
+    h.provider.script(vec![Fault::DropAfter]);
+    h.work_until_idle();
+    for wrong in ["", " ", "po\n1", &"x".repeat(256)] {
+        h.run(&["confirm", &key, "--reference", wrong]).refused("invalid", 4);
+        h.run(&["resolve", &key, "--settled", wrong]).refused("invalid", 4);
+    }
+    h.assert_parked(&key, "unknown_outcome", "requested");
+    h.run(&["resolve", &key, "--settled", &"x".repeat(255)]).ok();
+    h.assert_laws();
+}
+
+#[test]
+fn what_was_spent_on_a_job_is_still_to_be_seen_when_a_person_has_ended_it() {
+    let h = Scene::new(Family::E).start();
+    let key = h.payout(1);
+    h.provider.script(vec![Fault::DropBefore]);
+    h.work_until_idle();
+    h.run(&["resolve", &key, "--rejected", "the bank has nothing"]).ok();
+    let job = h.show(&key);
+    assert_eq!((&job["state"], &job["attempts"]), (&"cancelled".into(), &1.into()), "{job:#}");
+    h.assert_laws();
+}
+
+#[test]
+fn another_namespace_is_a_fault_of_the_config_for_check_too() {
+    let h = Scene::new(Family::B).start();
+    h.payout(1);
+    h.config(&h.scene.text().replace("[store]", "[store]\nnamespace = \"other\""));
+    for command in ["check", "list"] {
+        h.run(&[command]).refused("config", 2);
+    }
+}

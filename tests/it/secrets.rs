@@ -129,3 +129,14 @@ fn a_revoked_credential_holds_the_provider_and_burns_no_job() {
     assert_eq!(posts[posts.len() - 1].request.header("authorization"), Some("Bearer new-token"));
     h.assert_laws();
 }
+
+/// No header carries it: said at the start, not at every send.
+#[test]
+fn a_credential_with_a_line_break_in_it_is_named_before_anything_is_sent() {
+    let h = Scene::new(Family::B).set(|s| s.provider += "\nauth = { bearer = { env = \"TOKEN\" } }").start();
+    h.env("TOKEN", &format!("{CANARY}\r\nX-More: 1"));
+    for command in ["check", "work"] {
+        let why = h.run(&[command]).refused("config", 2);
+        assert!(why.contains("providers.bank.auth.bearer") && !why.contains(CANARY), "{why}");
+    }
+}

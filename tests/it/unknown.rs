@@ -246,3 +246,51 @@ fn an_unknown_is_not_sent_again_to_another_address() {
     assert_eq!(elsewhere.state().requests.len(), 0);
     h.assert_laws();
 }
+
+/// A success with other content is an effect; that a look-up then finds nothing proves nothing.
+#[test]
+fn a_success_that_did_not_fit_is_not_followed_by_another_request() {
+    let h = Scene::new(Family::E).with_lookup(true).start();
+    let key = h.payout(1);
+    let body = r#"{"id":"po_9","status":"paid","amount":1,"currency":"EUR"}"#;
+    h.provider.script(vec![Fault::Answer(Answer::json(201, body))]);
+    h.work_until_idle();
+    h.assert_parked(&key, "content_differs", "requested");
+    h.run(&["replay", &key]).ok();
+    h.work_until_idle();
+    h.assert_parked(&key, "unknown_outcome", "requested");
+    assert_eq!(h.posts().len(), 1);
+    assert_eq!(h.lookups(), 2);
+    h.assert_laws();
+}
+
+/// The frozen request carries no key, so a profile that promises something later must not send it again.
+#[test]
+fn an_unknown_that_was_sent_without_a_key_is_not_repeated_by_a_better_profile() {
+    let mut h = Scene::new(Family::E).start();
+    let key = h.payout(1);
+    h.provider.script(vec![Fault::HoldAfter(LONG)]);
+    h.kill_worker_when(|state| state.effects.len() == 1);
+    h.reconfigure(|scene| scene.profile = "generic");
+    h.work_until_idle();
+    h.assert_parked(&key, "scope_changed", "requested");
+    assert_eq!(h.posts().len(), 1);
+    h.assert_laws();
+}
+
+/// The app made the call itself; a profile that would have a worker make it comes too late for this one.
+#[test]
+fn what_the_app_may_have_done_itself_is_not_sent_by_a_worker_later() {
+    let h = Scene::new(Family::B).start();
+    let text = h.scene.text();
+    let external = "[providers.bank]\nprofile = \"external\"\n[kinds.payout]\nprovider = \"bank\"\n\
+                    key = \"payout:{invoice_id}\"\naccount = \"{account_id}\"\n\
+                    amount_minor = \"{amount_minor}\"\ncurrency = \"{currency}\"\nconfirm_within = \"1ms\"\n";
+    h.config(&format!("[store]\npath = \"onceward.db\"\n{external}"));
+    let key = h.payout(1);
+    h.config(&text);
+    std::thread::sleep(Duration::from_millis(10));
+    h.work_until_idle();
+    h.assert_parked(&key, "scope_changed", "requested");
+    assert_eq!(h.posts().len(), 0);
+}

@@ -161,6 +161,9 @@ pub(in crate::config) fn check_path(path: &Template) -> Result<(), String> {
     if !path.text().starts_with('/') {
         return Err(format!("\"{}\" must begin with /: it is put behind the base_url", path.text()));
     }
+    if path.text().starts_with("//") {
+        return Err(format!("\"{}\" begins with //, which names another host: write one slash", path.text()));
+    }
     for literal in path.literals() {
         let unfit = |c: char| !c.is_ascii_graphic() || "#\\\"<>^`{}|".contains(c);
         if let Some(c) = literal.chars().find(|c| unfit(*c)) {

@@ -137,7 +137,8 @@ fn a_credential_that_cannot_be_read_or_sent_leaves_no_byte() {
     assert!(missing.contains("ONCEWARD_TEST_NOT_SET") && missing.contains("providers.bank"), "{missing}");
     for bad in ["a\r\nX-Evil: 1", "a b", "ключ", "a\u{7f}b"] {
         let error = send(Auth::Bearer(secret(&dir, "bad", bad)));
-        assert!(!error.contains("Evil") && error.contains("header cannot carry"), "{error}");
+        let says_why = error.contains("header cannot carry") || error.contains("control character");
+        assert!(!error.contains("Evil") && says_why, "{error}");
     }
     assert_eq!(server.requests().len(), 0);
 }
