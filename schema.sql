@@ -189,13 +189,13 @@ CREATE TABLE onceward_events (
   seq      INTEGER PRIMARY KEY AUTOINCREMENT,
   at_ms    INTEGER NOT NULL,
   actor    TEXT NOT NULL,
-  action   TEXT NOT NULL CHECK (action IN ('pause','resume','skip')),
+  action   TEXT NOT NULL CHECK (action IN ('pause','resume','skip','refuse')),
   scope    TEXT NOT NULL CHECK (scope IN ('provider','kind','group')),
   name     TEXT NOT NULL,
-  -- The place that was given up.
+  -- The place that was given up, or that a job was refused.
   sequence INTEGER,
   why      TEXT,
-  CHECK ((action = 'skip') = (sequence IS NOT NULL))
+  CHECK ((action IN ('skip','refuse')) = (sequence IS NOT NULL))
 ) STRICT;
 
 -- What is kept back: providers by breaker or credential, and whatever a person paused. Survives a restart.

@@ -457,6 +457,11 @@ impl Facts<'_> {
         if outcome.fetch {
             g.named = outcome.reference.clone();
         }
+        if outcome.differs.is_some() {
+            // Something else than was asked for is under way: waiting for its end helps nobody.
+            let reason = Reason::ContentDiffers;
+            return (Next::Parked { reason, intent: IntentState::Requested }, g, false);
+        }
         let can_ask = self.terms.lookup.is_some() || g.named.is_some();
         let due = match (can_ask, self.deadline()) {
             (false, Some(deadline)) => deadline,

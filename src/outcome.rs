@@ -115,7 +115,7 @@ pub struct Outcome {
     pub reference: Option<String>,
     /// The reply's body, shortened and redacted, kept with the intent and in the history.
     pub result: Option<String>,
-    /// For `ok`: how the reply's amount, currency or key is not the intent's.
+    /// For `ok` and `accepted`: how the reply's amount, currency or key is not the intent's.
     pub differs: Option<String>,
     /// For `rejected`: it is the last word even after an unknown (a status in a 2xx body, a look-up or a named object,
     /// or a refusal that carries the profile's replay marker).

@@ -20,6 +20,8 @@ pub enum Verdict {
     Pending {
         /// The provider's id, if it has one already.
         reference: Option<String>,
+        /// The first difference from the intent, as far as the body already says.
+        differs: Option<String>,
     },
     /// Refused.
     Rejected {
@@ -99,7 +101,10 @@ pub fn read(reply: &Reply, doc: &Json, ask: &Ask<'_>) -> Verdict {
         let among = |list: &[String]| list.iter().any(|v| *v == value);
         // A value in two lists means the less final: nothing settles by mistake.
         if among(&reply.pending) {
-            return Verdict::Pending { reference: reference.and_then(Result::ok) };
+            return Verdict::Pending {
+                reference: reference.and_then(Result::ok),
+                differs: already_differs(reply, doc, ask),
+            };
         }
         if among(&reply.rejected) {
             return Verdict::Rejected {
@@ -117,6 +122,20 @@ pub fn read(reply: &Reply, doc: &Json, ask: &Ask<'_>) -> Verdict {
         Ok(reference) => Verdict::Settled { reference, differs: differs(reply, doc, ask) },
         Err(why) => Verdict::Bad(why),
     }
+}
+
+/// The same of a body that need not say everything yet: what is there must fit, what is not there may still come.
+pub fn already_differs(reply: &Reply, doc: &Json, ask: &Ask<'_>) -> Option<String> {
+    let there = |pointer: &Option<String>| {
+        pointer.clone().filter(|at| doc.pointer(at).is_some_and(|value| *value != Json::Null))
+    };
+    let said = Reply {
+        amount: there(&reply.amount),
+        currency: there(&reply.currency),
+        key: there(&reply.key),
+        ..reply.clone()
+    };
+    differs(&said, doc, ask)
 }
 
 /// The first way in which the body is not about what was asked for.

@@ -5,7 +5,7 @@
 
 use super::http::Answer;
 use super::pause::retry_after;
-use super::read::{Verdict, Walk, read, reference_at, scalar_at, walk};
+use super::read::{Verdict, Walk, already_differs, read, reference_at, scalar_at, walk};
 use super::redact;
 use crate::clock::Ms;
 use crate::config::{Duplicate, Profile, Reply};
@@ -150,6 +150,7 @@ fn accepted(answer: &Answer, ask: &Ask<'_>, doc: Option<&Json>) -> Outcome {
     let mut outcome = base(answer, ask, Class::Accepted);
     outcome.reference =
         doc.zip(ask.reply).and_then(|(doc, reply)| reference_at(doc, reply.reference.as_deref()?).ok());
+    outcome.differs = doc.zip(ask.reply).and_then(|(doc, reply)| already_differs(reply, doc, ask));
     outcome
 }
 
@@ -159,7 +160,9 @@ fn verdict(answer: &Answer, ask: &Ask<'_>, read: Verdict, unreadable: Class) -> 
         Verdict::Settled { reference, differs } => {
             Outcome { reference, differs, ..base(answer, ask, Class::Ok) }
         }
-        Verdict::Pending { reference } => Outcome { reference, ..base(answer, ask, Class::Accepted) },
+        Verdict::Pending { reference, differs } => {
+            Outcome { reference, differs, ..base(answer, ask, Class::Accepted) }
+        }
         Verdict::Rejected { value, reference } => Outcome {
             decisive: true,
             reference,

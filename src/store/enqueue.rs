@@ -1,7 +1,7 @@
 //! The door: one job and its intent in one transaction, or the answer that the key had before.
 
 use super::history::{Action, Entry};
-use super::{Store, StoreError, Tx, history, order, rows, schema};
+use super::{Store, StoreError, Tx, history, order, pauses, rows, schema};
 use crate::clock::Clock;
 use crate::intent::{IntentState, wire_key};
 use crate::job::{Code, JobId, NewJob, Refusal, State};
@@ -153,11 +153,10 @@ pub fn enqueue(
         }
     }
     let sequence = match &job.group {
-        Some(group) => Some(order::take_place(tx, group, job.sequence).inspect_err(|e| {
-            if let StoreError::Refused(refusal) = e {
-                tx.count(refusal.code.as_str(), 1);
-            }
-        })?),
+        Some(group) => match order::take_place(tx, group, job.sequence) {
+            Ok(sequence) => Some(sequence),
+            Err(e) => return Err(note_refusal(tx, job, group, e, actor)?),
+        },
         None => None,
     };
     let id = insert_intent(tx, job, namespace)?;
@@ -178,6 +177,31 @@ pub fn enqueue(
         order::advance(tx, group)?;
     }
     Ok(Enqueued::Created(receipt(tx, id)?))
+}
+
+/// A passed or held place is counted and kept: an app that numbers wrongly is found by it. There is no job that the
+/// history could speak of.
+fn note_refusal(
+    tx: &Tx<'_>,
+    job: &NewJob,
+    group: &str,
+    error: StoreError,
+    actor: &str,
+) -> Result<StoreError, StoreError> {
+    if let (StoreError::Refused(refusal), Some(sequence)) = (&error, job.sequence) {
+        tx.count(refusal.code.as_str(), 1);
+        let why = format!("{} {}: {refusal}", refusal.code, job.key);
+        let event = pauses::Event {
+            actor,
+            action: "refuse",
+            scope: pauses::PauseScope::Group,
+            name: group,
+            sequence: Some(sequence),
+            why: Some(&why),
+        };
+        pauses::append(tx, &event)?;
+    }
+    Ok(error)
 }
 
 fn repeat(

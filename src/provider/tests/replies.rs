@@ -146,6 +146,20 @@ fn what_is_not_the_intents_differs_and_is_still_ok() {
 }
 
 #[test]
+fn what_is_taken_for_another_amount_differs_already_and_what_it_does_not_say_yet_does_not() {
+    for (status, body, differs) in [
+        (200, r#"{"id":"a","status":"processing","amount":1300,"currency":"EUR"}"#, true),
+        (202, r#"{"id":"a","status":"processing","amount":1250,"currency":"USD"}"#, true),
+        (200, r#"{"id":"a","status":"processing","amount":1250,"currency":"eur"}"#, false),
+        (202, r#"{"status":"processing"}"#, false),
+        (202, r#"{"status":"processing","amount":null}"#, false),
+    ] {
+        let outcome = sent(status, body);
+        assert_eq!((outcome.class, outcome.differs.is_some()), (Class::Accepted, differs), "{body}");
+    }
+}
+
+#[test]
 fn a_202_is_taken_unless_its_body_says_more() {
     use Class::*;
     let plain = Reply { status: None, ..reply() };

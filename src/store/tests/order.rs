@@ -575,6 +575,10 @@ fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
     assert_eq!(bench.story("three").blocked_by.as_deref(), Some("sequence 2 has not arrived"));
     assert_eq!(place("late", 1).unwrap_err().code(), Code::StaleSequence);
     assert_eq!(place("twice", 3).unwrap_err().code(), Code::SequenceTaken);
+    let count =
+        "SELECT count(*) FROM onceward_events WHERE action = 'refuse' AND name = 'g' AND sequence IN (1, 3)";
+    let kept: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 2, "both refusals are on record");
     let unnumbered = NewJob { group: Some("g".into()), ..Bench::job("b", "mixed", "{}") };
     assert_eq!(bench.store.enqueue(unnumbered, "test").unwrap_err().code(), Code::Invalid);
     place("two", 2).unwrap();

@@ -1,0 +1,190 @@
+//! The file itself: the writer, the clock, owners, query plans.
+
+use super::*;
+
+#[test]
+fn a_set_back_clock_moves_retries_back_and_leaves_what_an_app_asked_for() {
+    let bench = Bench::new();
+    let asked = NewJob {
+        run_after: Some(NOON.plus(Duration::from_secs(9000))),
+        ..Bench::job("b", "asked for", "{}")
+    };
+    bench.store.enqueue(asked, "test").unwrap();
+    bench.enqueue("b", "retry");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    bench.store.renew(&bench.owner, Duration::from_secs(60)).unwrap();
+    let due = bench.story("retry").job.run_after;
+    bench.clock.step(-7_200_000);
+    assert_eq!(bench.store.notice_set_back().unwrap(), Duration::from_secs(7200));
+    assert_eq!(bench.story("retry").job.run_after, due.minus(Duration::from_secs(7200)));
+    assert_eq!(bench.story("asked for").job.run_after, NOON.plus(Duration::from_secs(9000)));
+    assert_eq!(bench.store.notice_set_back().unwrap(), Duration::ZERO, "once");
+}
+
+#[test]
+fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
+    let bench = Bench::new();
+    let reopen = |path: &Path, namespace: &str| {
+        let options = Options { create: true, namespace: namespace.into(), watch: None };
+        Store::open(path, options, bench.clock.clone(), Arc::new(desk())).map(|_| ()).unwrap_err()
+    };
+    assert!(matches!(reopen(&bench.path, "shop"), StoreError::Namespace { .. }));
+    bench.execute("UPDATE onceward_meta SET value = '99' WHERE name = 'schema_version'").unwrap();
+    let error = reopen(&bench.path, "").to_string();
+    assert!(error.contains("schema is 99") && error.contains("upgrade"), "{error}");
+    let text = bench.path.with_file_name("letter.txt");
+    std::fs::write(&text, "Dear Sir or Madam, this is a letter and no database at all.".repeat(50)).unwrap();
+    assert!(reopen(&text, "").to_string().contains("not an SQLite file"));
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("Dear Sir"));
+    let missing = Options { create: false, namespace: String::new(), watch: None };
+    let error =
+        Store::open(&bench.path.with_file_name("none.db"), missing, bench.clock.clone(), Arc::new(desk()));
+    assert!(matches!(error, Err(StoreError::NoFile(_))));
+}
+
+#[test]
+fn a_write_that_fails_or_panics_spoils_no_other_of_its_batch() {
+    let bench = Bench::new();
+    std::thread::scope(|s| {
+        for n in 0..20 {
+            let store = Arc::clone(&bench.store);
+            s.spawn(move || match n % 4 {
+                0 => assert!(store.write(|_| -> Result<(), StoreError> { panic!("on purpose") }).is_err()),
+                1 => assert!(
+                    store.write(|tx| Ok(tx.conn().execute("INSERT INTO nowhere VALUES (1)", [])?)).is_err()
+                ),
+                _ => {
+                    let job = Bench::job("b", &n.to_string(), "{}");
+                    assert_eq!(store.enqueue(job, "test").unwrap().word(), "created");
+                }
+            });
+        }
+    });
+    let all = bench.store.list(&Filter { limit: 100, ..Filter::default() }).unwrap();
+    assert_eq!(all.len(), 10);
+    assert_eq!(bench.store.stats().unwrap().jobs[&State::Ready], 10);
+    assert_eq!(bench.verify(), Ok(10));
+}
+
+#[test]
+fn the_claim_reads_indexes_only_whatever_else_is_in_the_file() {
+    let bench = Bench::new();
+    let conn = bench.store.reader().unwrap();
+    for (sql, index) in [
+        (claim::HEADS, "onceward_jobs_claim"),
+        (claim::DUE, "onceward_jobs_due"),
+        (claim::NEXT, "onceward_jobs_due"),
+    ] {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        for parameter in 1..=statement.parameter_count() {
+            statement.raw_bind_parameter(parameter, 1).unwrap();
+        }
+        let mut rows = statement.raw_query();
+        let mut plan = String::new();
+        while let Some(row) = rows.next().unwrap() {
+            plan.push_str(&row.get::<_, String>(3).unwrap());
+            plan.push('\n');
+        }
+        assert!(plan.contains(index), "{sql}\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
+        let scans = plan.lines().filter(|l| l.starts_with("SCAN") && !l.contains(index)).count();
+        assert_eq!(scans, 0, "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
+    let bench = Bench::new();
+    bench.store.enqueue(member("b", "g", "1", None), "test").unwrap();
+    bench.store.enqueue(member("b", "g", "2", None), "test").unwrap();
+    bench.enqueue("spaced", "s1");
+    bench.enqueue("spaced", "s2");
+    let mut claims = bench.claims(5);
+    assert_eq!(claims.len(), 2);
+    let day = Duration::from_secs(86_400);
+    bench.clock.step(-86_400_000);
+    bench.store.set_back(day).unwrap();
+    bench.clock.advance(Duration::from_secs(2));
+    bench.end(claims.remove(0), Class::Ok);
+    let mut keys: Vec<_> = bench.claims(5).iter().map(|c| c.job().key.as_str().to_string()).collect();
+    keys.sort();
+    assert_eq!(keys, ["2", "s2"]);
+}
+
+#[test]
+fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    let claim = bench.claim();
+    bench.end(claim, Class::Timeout);
+    let due = bench.story("k").job.run_after;
+    let hour = Duration::from_secs(3600);
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    bench.clock.advance(Duration::from_millis(700));
+    open(&bench.path, &bench.clock).set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
+    bench.clock.advance(Duration::from_secs(60));
+    bench.clock.step(-3_600_000);
+    bench.store.set_back(hour).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
+}
+
+#[test]
+fn an_owner_taken_for_gone_is_still_found_when_it_dies_with_jobs() {
+    let bench = Bench::new();
+    let (idle, lock) = bench.store.register("idle:9").unwrap();
+    std::fs::remove_file(format!("{}-owner-{}", bench.path.display(), idle.nonce())).unwrap();
+    bench.clock.advance(Duration::from_secs(1));
+    bench.store.recover(&bench.owner).unwrap();
+    bench.enqueue("b", "k");
+    let claims = bench.store.claim(&idle, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.len(), 1);
+    drop((claims, lock));
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+}
+
+#[test]
+fn a_claim_whose_commit_is_not_known_is_given_back_if_it_was_stored_after_all() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    // A reference that is only checked at COMMIT makes just that fail.
+    bench
+        .execute(
+            "CREATE TABLE wrong (id INTEGER REFERENCES onceward_jobs (id) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    bench
+        .execute("CREATE TRIGGER spoil AFTER UPDATE OF lease_owner ON onceward_jobs BEGIN INSERT INTO wrong VALUES (99); END")
+        .unwrap();
+    let failed = bench.store.claim(&bench.owner, 1, Duration::from_secs(60));
+    assert!(matches!(failed, Err(StoreError::CommitUnknown(_))), "{failed:?}");
+    bench.execute("DROP TRIGGER spoil").unwrap();
+    // This time it was not stored. Now as if it had been: the row is leased, and nobody has the claim.
+    assert_eq!(bench.store.doubtful.lock().unwrap().len(), 1);
+    bench
+        .execute(
+            "UPDATE onceward_jobs SET state = 'running', claimable = 0, attempts = 1, tries = 1, lease_token = 1,
+               lease_owner = (SELECT nonce FROM onceward_owners), lease_expires_ms = 1, lease_started_ms = 1,
+               lease_step = 'send', lease_phase = 'sending'",
+        )
+        .unwrap();
+    let claim = bench.claim();
+    assert_eq!((claim.job().attempts, claim.job().tries), (1, 2));
+    assert!(bench.store.doubtful.lock().unwrap().is_empty());
+    assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Release]);
+}
+
+#[test]
+fn a_worker_that_says_goodbye_leaves_no_row_behind() {
+    let bench = Bench::new();
+    for n in 0..3 {
+        let (owner, lock) = bench.store.register(&format!("cron:{n}")).unwrap();
+        bench.store.unregister(&owner, lock).unwrap();
+    }
+    let count = "SELECT count(*) FROM onceward_owners";
+    let owners: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(owners, 1, "only the one that is still there");
+}
