@@ -16,6 +16,7 @@ mod order;
 mod pauses;
 mod people;
 mod providers;
+mod repeats;
 
 struct TestDesk {
     kinds: Vec<KindDesk>,

@@ -21,7 +21,9 @@ mod refused;
 mod replies;
 mod schedules;
 mod secrets;
+mod shapes;
 #[cfg(feature = "crash-points")]
 mod sweep;
+mod tills;
 mod twice;
 mod unknown;
