@@ -201,3 +201,30 @@ fn a_late_success_is_kept_as_the_effect_of_the_generation_that_brought_it() {
         conn.query_row("SELECT reference_generation FROM onceward_intents", [], |row| row.get(0)).unwrap();
     assert_eq!((generation, bench.story("k").intent.generation.number), (1, 2));
 }
+
+/// R19: a job that kills its worker each time is charged at the claim, so it ends.
+#[test]
+fn a_job_that_kills_every_worker_is_parked_after_its_attempts_and_the_others_are_done() {
+    let bench = Bench::new();
+    bench.enqueue("b", "poison");
+    let mut kills = 0;
+    while bench.story("poison").job.state != State::Parked {
+        let (dead, lock) = bench.store.register(&format!("dead:{kills}")).unwrap();
+        let claims = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+        assert_eq!(claims.len(), 1);
+        drop((claims, lock));
+        assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+        kills += 1;
+        bench.clock.advance(Duration::from_secs(61));
+    }
+    let story = bench.story("poison");
+    assert_eq!((kills, story.job.attempts), (3, 3));
+    assert_eq!(story.job.park_reason, Some(Reason::UnknownOutcome));
+    assert_eq!(story.job.error_class, Some(Class::Crashed));
+    let crashes = story.history.iter().filter(|e| e.action == Action::Crash).count();
+    assert_eq!(crashes, 3, "one row a kill");
+    bench.enqueue("b", "healthy");
+    let claim = bench.claim();
+    bench.end(claim, Class::Ok);
+    assert_eq!(bench.story("healthy").job.state, State::Settled);
+}
