@@ -12,6 +12,7 @@ mod demo;
 mod embed;
 mod embed_ends;
 mod load;
+mod external;
 mod locked;
 mod numbers;
 mod offline;
