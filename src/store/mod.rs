@@ -193,7 +193,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, makes it if asked to, brings an older schema forward, and reads every setting back.
+    /// Opens the file, makes it if asked to, refuses another schema version, and reads every setting back.
     pub fn open(
         path: &Path,
         options: Options,

@@ -1,5 +1,5 @@
-//! The file itself: made from schema.sql, checked, and brought forward. Steps go forward only, each in one transaction,
-//! after a copy of the file was made; a file of a newer program is refused before anything is written.
+//! The file itself: made from schema.sql and checked. A file of another schema version, newer or older, is refused before
+//! anything is written. There is one version so far, so nothing brings an older file forward yet.
 
 use super::StoreError;
 use crate::clock::Ms;
@@ -106,9 +106,16 @@ fn usable(conn: &Connection, path: &Path, namespace: &str) -> Result<bool, Store
             }
             Ok(true)
         }
-        Some(newer) => {
+        Some(newer) if newer > VERSION => {
             let why = format!(
                 "its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file"
+            );
+            Err(unusable(path, why))
+        }
+        Some(other) => {
+            let why = format!(
+                "its schema is {other}, which no release of onceward wrote (this program knows {VERSION}): restore a \
+                 backup, or use another file"
             );
             Err(unusable(path, why))
         }

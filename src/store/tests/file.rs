@@ -33,6 +33,9 @@ fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
     bench.execute("UPDATE onceward_meta SET value = '99' WHERE name = 'schema_version'").unwrap();
     let error = reopen(&bench.path, "").to_string();
     assert!(error.contains("schema is 99") && error.contains("upgrade"), "{error}");
+    bench.execute("UPDATE onceward_meta SET value = '0' WHERE name = 'schema_version'").unwrap();
+    let error = reopen(&bench.path, "").to_string();
+    assert!(error.contains("schema is 0") && !error.contains("upgrade"), "no upgrade helps: {error}");
     let text = bench.path.with_file_name("letter.txt");
     std::fs::write(&text, "Dear Sir or Madam, this is a letter and no database at all.".repeat(50)).unwrap();
     assert!(reopen(&text, "").to_string().contains("not an SQLite file"));
