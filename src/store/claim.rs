@@ -323,6 +323,7 @@ impl Round<'_> {
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
         }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
+        self.tx.count(format!("wait:{}", super::record::gap_bucket(started.since(job.run_after))), 1);
         let before = job.state;
         let (job, fresh) = rows::must_load(self.tx.conn(), job.id)?;
         let token = job.lease.as_ref().map_or(0, |l| l.token);

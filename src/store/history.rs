@@ -178,7 +178,7 @@ pub fn of_job(conn: &Connection, id: JobId) -> Result<Vec<Entry>, StoreError> {
     Ok(entries)
 }
 
-fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
+pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
     let text = |i: usize| row.get::<_, Option<String>>(i);
     let action: String = row.get(2)?;
     Ok(Entry {

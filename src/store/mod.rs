@@ -4,15 +4,19 @@
 //! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
 //! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
 
+mod audit;
+mod browse;
 mod claim;
 mod enqueue;
 mod groups;
 mod history;
 mod holds;
+mod hours;
 mod inbox;
 mod leases;
 mod operate;
 mod order;
+mod preview;
 mod pauses;
 mod read;
 mod record;
@@ -21,15 +25,19 @@ mod schedules;
 mod schema;
 mod writer;
 
+pub use audit::{AuditFilter, AuditPage, AuditRow, EventPage, EventRow};
+pub use browse::{Browse, By, Cursor, Line, MissingPlace, Page};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
+pub use hours::{HOUR, Hour};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
+pub use preview::Preview;
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use schedules::Turn;

@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
+mod browse;
 mod doors;
 mod file;
 mod laws;
