@@ -20,5 +20,7 @@ pub mod provider;
 pub mod worker;
 pub mod demo;
 pub mod view;
+pub mod door;
+pub mod http;
 pub mod cli;
 mod crash;

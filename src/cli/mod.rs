@@ -18,6 +18,7 @@ mod tests;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
+use crate::door;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::{Desk, Options, Store, StoreError};
 use crate::worker::Trade;
@@ -219,12 +220,16 @@ impl Opened {
 }
 
 fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
-    store.find(key)?.ok_or_else(|| no_job(key))
+    Ok(door::find(store, key)?)
 }
 
 fn no_job(key: &str) -> CliError {
-    Refusal::new(Code::NotFound, format!("there is no job `{key}`: `onceward list` shows what there is"))
-        .into()
+    door::no_job(key).into()
+}
+
+/// A class or park reason, checked.
+fn known_class(option: &str, word: &str) -> Result<(), CliError> {
+    door::known_class(word).map_err(|e| CliError::Usage(format!("{option}: {e}")))
 }
 
 /// Several config errors as one, at the place of the first: who mends one wants to hear of all.

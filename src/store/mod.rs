@@ -260,6 +260,11 @@ impl Store {
         self.writer.on_foreign_commit(Box::new(call));
     }
 
+    /// Whether the thread that writes still runs.
+    pub fn writer_is_alive(&self) -> bool {
+        self.writer.is_alive()
+    }
+
     fn reader(&self) -> Result<r2d2::PooledConnection<Readers>, StoreError> {
         self.pool.get().map_err(|e| StoreError::Sqlite(format!("no read connection: {e}")))
     }

@@ -3,9 +3,11 @@
 
 mod laws;
 mod scene;
+mod web;
 mod worker;
 
 pub use scene::{Scene, lookup};
+pub use web::{Answer, TOKEN, Web, read_answer};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
