@@ -17,7 +17,7 @@ pub use intake::{Rendered, Request};
 pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
-pub use template::{Builtin, Template, Values, currency_digits};
+pub use template::{Builtin, Template, Values, currency_digits, major};
 
 use crate::decide::{OnParked, Terms};
 use crate::schedule::Schedule;

@@ -9,7 +9,7 @@ mod handler;
 mod http;
 mod pause;
 mod read;
-mod redact;
+pub mod redact;
 mod reply;
 mod request;
 #[cfg(test)]

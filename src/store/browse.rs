@@ -4,12 +4,13 @@
 //! more than [`WINDOW`] rows, so that a filter that fits little never turns into a scan: the page then says how far it
 //! looked, and the next one goes on from there.
 
+use super::read::counters;
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::intent::IntentState;
 use crate::job::{JobId, Reason, State};
 use crate::outcome::Class;
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 /// The most rows that one page looks at.
 pub const WINDOW: usize = 4000;
@@ -26,6 +27,8 @@ pub enum By {
     Reference(String),
     /// This account.
     Account(String),
+    /// Parked for this reason, the oldest first.
+    Reason(Reason),
 }
 
 /// Which jobs a page shows.
@@ -149,7 +152,7 @@ pub(super) const CLASS: &str = lines!(
 pub(super) const REASON: &str = lines!(
     "j.id",
     jobs,
-    "WHERE j.state = 'parked' AND j.park_reason = :value AND j.id < :id ORDER BY j.id DESC LIMIT :window"
+    "WHERE j.state = 'parked' AND j.park_reason = :value AND j.id > :id ORDER BY j.id LIMIT :window"
 );
 pub(super) const PARKED: &str = lines!(
     "j.park_reason",
@@ -211,6 +214,7 @@ impl Store {
             }
             (By::Reference(value), ..) => walk.by_number(REFERENCE, value, cursor_id)?,
             (By::Account(value), ..) => walk.by_number(ACCOUNT, value, cursor_id)?,
+            (By::Reason(reason), ..) => walk.by_number(REASON, reason.as_str(), ahead)?,
             (By::All, Some(State::Cancelled), Some(group), ..) => {
                 walk.by_place(GROUP_CANCELLED, group, due().unwrap_or(i64::MAX), cursor_id)?;
             }
@@ -221,7 +225,7 @@ impl Store {
             (By::All, _, None, Some(class), _) if Class::parse(class).is_some() => {
                 walk.by_number(CLASS, class, cursor_id)?;
             }
-            (By::All, _, None, Some(reason), _) => walk.by_number(REASON, reason, cursor_id)?,
+            (By::All, _, None, Some(reason), _) => walk.by_number(REASON, reason, ahead)?,
             (By::All, Some(State::Parked), None, None, _) => {
                 walk.go(PARKED, named_params! {":at": at, ":id": ahead, ":window": WINDOW as i64})?;
             }
@@ -258,6 +262,61 @@ impl Store {
             last = Some(group);
         }
         Ok((missing, last.filter(|_| looked == most)))
+    }
+}
+
+/// How much waits for a person or an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// In doubt, and followed up by itself.
+    pub unknown: u64,
+    /// Parked.
+    pub parked: u64,
+    /// Of those, in doubt; counted up to [`NEEDS_MOST`].
+    pub parked_unknown: u64,
+}
+
+/// Parked unknowns are counted so far.
+pub const NEEDS_MOST: u64 = 1000;
+
+/// Reasons that leave nothing in doubt are not even looked at.
+pub(super) const PARKED_UNKNOWN: &str = "SELECT count(*) FROM (SELECT 1 FROM onceward_jobs j
+    CROSS JOIN onceward_intents i ON i.id = j.id
+  WHERE j.state = 'parked' AND j.park_reason IN ('unknown_outcome','window_expired','scope_changed','content_differs',
+    'reference_taken','redirected','invalid') AND i.state = 'requested' LIMIT 1000)";
+const COUNTER: &str = "SELECT value FROM onceward_counters WHERE name = ?1";
+
+impl Store {
+    /// How much waits for a person or an answer, from counters.
+    pub fn needs_a_person(&self) -> Result<Needs, StoreError> {
+        let conn = self.reader()?;
+        let counter = |name: &str| -> Result<u64, StoreError> {
+            let value: Option<i64> =
+                conn.prepare_cached(COUNTER)?.query_row([name], |row| row.get(0)).optional()?;
+            Ok(value.unwrap_or(0).max(0).unsigned_abs())
+        };
+        Ok(Needs {
+            unknown: counter("jobs:unknown")?,
+            parked: counter("jobs:parked")?,
+            parked_unknown: conn.prepare_cached(PARKED_UNKNOWN)?.query_row([], |row| row.get(0))?,
+        })
+    }
+
+    /// How many are parked for each reason, from counters.
+    pub fn parked_by_reason(&self) -> Result<Vec<(Reason, u64)>, StoreError> {
+        let counters = counters(&*self.reader()?)?;
+        let of = |reason: &Reason| {
+            let n = counters.get(&format!("parked:{reason}")).copied().unwrap_or(0);
+            (*reason, n.max(0).unsigned_abs())
+        };
+        Ok(Reason::ALL.iter().map(of).filter(|(_, n)| *n > 0).collect())
+    }
+
+    /// How many jobs there are in all states together, from counters.
+    pub fn all_jobs(&self) -> Result<u64, StoreError> {
+        let counters = counters(&*self.reader()?)?;
+        let of = |state: &State| counters.get(&format!("jobs:{state}")).copied().unwrap_or(0);
+        Ok(State::ALL.iter().map(of).sum::<i64>().max(0).unsigned_abs())
     }
 }
 

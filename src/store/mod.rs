@@ -26,7 +26,7 @@ mod schema;
 mod writer;
 
 pub use audit::{AuditFilter, AuditPage, AuditRow, EventPage, EventRow};
-pub use browse::{Browse, By, Cursor, Line, MissingPlace, Page};
+pub use browse::{Browse, By, Cursor, Line, MissingPlace, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
 pub use groups::{GroupStory, Place};

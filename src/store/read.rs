@@ -131,6 +131,11 @@ impl Store {
         self.story_of(id).map(Some)
     }
 
+    /// Whether there is a job with this number.
+    pub fn has(&self, id: JobId) -> Result<bool, StoreError> {
+        Ok(rows::load(&*self.reader()?, id)?.is_some())
+    }
+
     /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
     pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
         let conn = self.reader()?;
@@ -324,7 +329,7 @@ fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
     Ok(Story { job, intent, payload_hash, blocked_by, history: Vec::new() })
 }
 
-fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
+pub(super) fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT name, value FROM onceward_counters")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -163,6 +163,7 @@ fn pages_of_the_console_read_indexes_only() {
         browse::REFERENCE,
         browse::ACCOUNT,
         browse::WAITING_GROUPS,
+        browse::PARKED_UNKNOWN,
         audit::ALL,
         audit::OF_JOB,
         audit::BY_TIME,
