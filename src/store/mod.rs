@@ -6,6 +6,7 @@
 
 mod claim;
 mod enqueue;
+mod figures;
 mod groups;
 mod history;
 mod holds;
@@ -23,6 +24,7 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
+pub use figures::{BlockedGroup, Stats};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
@@ -30,8 +32,8 @@ pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
-pub use read::{BlockedGroup, Filter, Stats, Story};
-pub use record::{Recorded, Unrecorded};
+pub use read::{Filter, Story};
+pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
 pub use schedules::Turn;
 pub use writer::Tx;
 

@@ -10,6 +10,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
 mod doors;
+mod figures;
 mod file;
 mod laws;
 mod order;
