@@ -405,22 +405,22 @@ pub(super) fn alarm(tx: &Tx<'_>, job: &Job, first: Option<&str>, second: Option<
     );
 }
 
+/// One line a decision. Key, class and next time are members of their own for programs that read the log.
 fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
     let why = outcome.differs.as_deref().or(outcome.error.as_deref()).unwrap_or("");
+    let (id, key, class) = (job.id, job.key.as_str(), outcome.class.as_str());
     match (state, due) {
         (State::Settled, _) => {
-            log::info!(
-                "settled {} {} as {}",
-                job.id,
-                job.key,
-                outcome.reference.as_deref().unwrap_or("(no reference)")
-            );
+            let reference = outcome.reference.as_deref().unwrap_or("(no reference)");
+            log::info!(key, class, state:% = state; "settled {id} {key} as {reference}");
         }
-        (State::Parked, _) => log::warn!("parked {} {}: {} {why}", job.id, job.key, outcome.class),
+        (State::Parked, _) => {
+            log::warn!(key, class, state:% = state; "parked {id} {key}: {class} {why}");
+        }
         (_, Some(due)) => {
-            log::info!("{} {} {}: {} {why}; next at {due}", state, job.id, job.key, outcome.class)
+            log::info!(key, class, state:% = state, next:% = due; "{state} {id} {key}: {class} {why}; next at {due}");
         }
-        (_, None) => log::info!("{} {} {}: {} {why}", state, job.id, job.key, outcome.class),
+        (_, None) => log::info!(key, class, state:% = state; "{state} {id} {key}: {class} {why}"),
     }
 }
 

@@ -279,3 +279,41 @@ fn check_format(text: &str) {
         assert!(kind.is_some() && name.starts_with("onceward_"), "{line} was not announced");
     }
 }
+
+#[test]
+fn the_log_has_a_line_a_decision_with_key_class_and_next_time_and_no_payload() {
+    let harness = scene();
+    harness.payout(1);
+    let worked = harness.run_with(&["work", "--exit-when-idle"], &[("ONCEWARD_LOG_FORMAT", "json")]).ok();
+    let lines: Vec<serde_json::Value> = worked
+        .stderr
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}")))
+        .collect();
+    let settled: Vec<_> = lines.iter().filter(|l| l["key"] == key(1).as_str()).collect();
+    assert_eq!(settled.len(), 1, "{}", worked.stderr);
+    assert_eq!((&settled[0]["class"], &settled[0]["state"]), (&json!("ok"), &json!("settled")));
+    assert!(!worked.stderr.contains("amount_minor"), "{}", worked.stderr);
+}
+
+#[test]
+fn stats_watch_tells_the_figures_again_and_again() {
+    use std::io::BufRead;
+    let harness = scene();
+    let mut child =
+        harness.plain_command(&["stats", "--watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut settled = || {
+        let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        line["jobs"]["settled"].as_u64().unwrap()
+    };
+    assert_eq!(settled(), 0);
+    harness.payout(1);
+    harness.work_until_idle();
+    let start = std::time::Instant::now();
+    while settled() != 1 {
+        assert!(start.elapsed() < crate::harness::LIMIT, "the figures never changed");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -125,7 +125,7 @@ impl Harness {
                 .and_then(|(_, rest)| rest.split_once('\n'))
                 .and_then(|(address, _)| address.trim().parse().ok());
             if let Some(address) = address {
-                return Web { worker, address };
+                return Web { worker, address }.once_well(start);
             }
             let ended = worker.ended_within(std::time::Duration::from_millis(5));
             assert!(ended.is_none() && start.elapsed() < LIMIT, "never listened: {ended:?} {said}");
@@ -134,6 +134,15 @@ impl Harness {
 }
 
 impl Web {
+    /// The worker's first round may come after the first request.
+    #[track_caller]
+    fn once_well(self, start: Instant) -> Web {
+        while self.get("/healthz").status != 200 {
+            assert!(start.elapsed() < LIMIT, "the worker never went round");
+        }
+        self
+    }
+
     pub fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).expect("the server takes a connection")
     }
