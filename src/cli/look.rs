@@ -11,6 +11,7 @@ use crate::view;
 use clap::Args;
 use comfy_table::{Table, presets};
 use std::fmt::Write;
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
@@ -158,13 +159,26 @@ fn advice(story: &Story) -> String {
     }
 }
 
-pub fn stats(context: &Context) -> Result<(), CliError> {
+/// How often `--watch` looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+pub fn stats(context: &Context, watch: bool) -> Result<(), CliError> {
     let opened = context.load()?;
-    let stats = match opened.store_if_there()? {
-        Some(store) => store.stats()?,
-        None => Stats::empty(),
-    };
-    context.out.result(&view::stats(&stats), || figures(&stats))
+    let mut store = opened.store_if_there()?;
+    loop {
+        let stats = store.as_ref().map_or_else(|| Ok(Stats::empty()), |store| store.stats())?;
+        if !watch {
+            return context.out.result(&view::stats(&stats), || figures(&stats));
+        }
+        context
+            .out
+            .redrawn(&view::stats(&stats), || format!("{}\n\n{}", opened.clock.now(), figures(&stats)))?;
+        std::thread::sleep(EVERY);
+        // The first enqueue may come while somebody watches.
+        if store.is_none() {
+            store = opened.store_if_there()?;
+        }
+    }
 }
 
 fn figures(stats: &Stats) -> String {

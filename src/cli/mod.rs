@@ -135,7 +135,11 @@ enum Command {
         key: String,
     },
     /// The figures
-    Stats,
+    Stats {
+        /// Drawn anew each second, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+    },
     /// Put parked jobs back to work
     Replay(act::ReplayArgs),
     /// Say what became of a request whose outcome is unknown
@@ -280,7 +284,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Import(args) => import::import(context, &args),
         Command::List(args) => look::list(context, args),
         Command::Show { key } => look::show(context, &key),
-        Command::Stats => look::stats(context),
+        Command::Stats { watch } => look::stats(context, watch),
         Command::Replay(args) => act::replay(context, args),
         Command::Resolve(args) => act::resolve(context, args),
         Command::Cancel { key } => act::cancel(context, &key),

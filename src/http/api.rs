@@ -408,3 +408,34 @@ fn openapi(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     ask.no_query()?;
     Ok(Response::new(200, "application/json", Content::Bytes(OPENAPI.as_bytes().to_vec())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_route_is_in_the_document_and_everything_in_the_document_is_a_route() {
+        let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+        let mut told = BTreeSet::new();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            let methods = operations.as_object().unwrap().keys().filter(|name| *name != "parameters");
+            told.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
+        }
+        let routes: BTreeSet<String> = ROUTES.iter().map(|r| format!("{} {}", r.method, r.path)).collect();
+        assert_eq!(told, routes);
+        for route in ROUTES {
+            let operation = &document["paths"][route.path][route.method.to_lowercase()];
+            assert_eq!(route.open, operation["security"] == serde_json::json!([]), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_path_is_decoded_by_itself_and_never_becomes_two() {
+        let path = |text: &str| text.split('|').map(str::to_string).collect::<Vec<_>>();
+        assert_eq!(parts("/v1/jobs/{key}", &path("v1|jobs|a/b")), Some(vec!["a/b"]));
+        assert_eq!(parts("/v1/jobs/{key}", &path("v1|jobs|a|b")), None);
+        assert_eq!(parts("/v1/jobs/{key}/note", &path("v1|jobs||note")), Some(vec![""]));
+        assert_eq!(parts("/v1/stats", &path("v1|Stats")), None);
+    }
+}

@@ -4,7 +4,7 @@
 //! more than [`WINDOW`] rows, so that a filter that fits little never turns into a scan: the page then says how far it
 //! looked, and the next one goes on from there.
 
-use super::read::counters;
+use super::figures::counters;
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::intent::IntentState;

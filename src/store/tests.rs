@@ -11,6 +11,7 @@ use crate::store::history::Action;
 
 mod browse;
 mod doors;
+mod figures;
 mod file;
 mod laws;
 mod order;

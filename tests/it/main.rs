@@ -5,6 +5,7 @@
 mod harness;
 
 mod api;
+mod api_edges;
 mod cli;
 mod crash;
 mod import;

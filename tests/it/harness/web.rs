@@ -97,8 +97,7 @@ fn unchunk(mut rest: &[u8]) -> Vec<u8> {
 }
 
 /// A worker that serves.
-pub struct Web<'h> {
-    pub harness: &'h Harness,
+pub struct Web {
     pub worker: Worker,
     pub address: SocketAddr,
 }
@@ -113,7 +112,7 @@ impl Scene {
 impl Harness {
     /// Starts a worker and waits until it listens.
     #[track_caller]
-    pub fn serve(&self) -> Web<'_> {
+    pub fn serve(&self) -> Web {
         self.env("API_TOKEN", TOKEN);
         let log = self.dir.path().join("workers.log");
         let before = super::text(&log).len();
@@ -126,7 +125,7 @@ impl Harness {
                 .and_then(|(_, rest)| rest.split_once('\n'))
                 .and_then(|(address, _)| address.trim().parse().ok());
             if let Some(address) = address {
-                return Web { harness: self, worker, address };
+                return Web { worker, address }.once_well(start);
             }
             let ended = worker.ended_within(std::time::Duration::from_millis(5));
             assert!(ended.is_none() && start.elapsed() < LIMIT, "never listened: {ended:?} {said}");
@@ -134,7 +133,16 @@ impl Harness {
     }
 }
 
-impl Web<'_> {
+impl Web {
+    /// The worker's first round may come after the first request.
+    #[track_caller]
+    fn once_well(self, start: Instant) -> Web {
+        while self.get("/healthz").status != 200 {
+            assert!(start.elapsed() < LIMIT, "the worker never went round");
+        }
+        self
+    }
+
     pub fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).expect("the server takes a connection")
     }
