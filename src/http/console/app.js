@@ -8,13 +8,15 @@
     day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
   });
 
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
   // UTC stays at hand: as the title, and in the datetime attribute.
   function localTimes(root) {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (Number.isNaN(at.getTime())) continue;
       time.title = time.textContent;
-      time.textContent = local.format(at);
+      time.textContent = (time.hasAttribute("data-clock") ? clock : local).format(at);
     }
   }
 

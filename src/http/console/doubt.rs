@@ -12,7 +12,7 @@ use maud::{Markup, html};
 const SHOWN: usize = 30;
 
 /// The reasons under which something may be in doubt.
-const REASONS: [Reason; 7] = [
+pub const REASONS: [Reason; 7] = [
     Reason::UnknownOutcome,
     Reason::WindowExpired,
     Reason::ScopeChanged,

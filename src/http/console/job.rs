@@ -1,14 +1,16 @@
 //! One job: what is known, its story, and what can be done now.
 
-use super::page::{self, Here, amount, csrf, job_path, pill, quoted, set_out, time};
+use super::page::{self, Here, amount, csrf, job_path, pill_of, quoted, set_out, time};
 use super::{Visit, words};
 use crate::config::Provider;
+use crate::decide::Family;
 use crate::http::message::{Problem, Response};
 use crate::intent::IntentState;
 use crate::job::{JobId, State};
 use crate::provider::redact;
 use crate::store::{Action, Entry, Preview, Story};
 use maud::{Markup, html};
+use std::ops::Range;
 
 /// Rows of a story that are shown; of a longer one the middle is left out.
 const ROWS: usize = 200;
@@ -24,7 +26,7 @@ pub fn page(visit: &Visit<'_>, id: &str, refused: Option<&Problem>) -> Result<Re
         header.job {
             h1 { (job.key) }
             p.lead {
-                (pill(job.state)) " "
+                (pill_of(job.state, intent.state)) " "
                 @if let Some(money) = &money { strong.money { (money) } " " }
                 span { (job.kind) @if let Some(provider) = &intent.provider { " at " (provider) } }
             }
@@ -44,7 +46,11 @@ pub fn page(visit: &Visit<'_>, id: &str, refused: Option<&Problem>) -> Result<Re
             }
         }
     };
-    let title = format!("{}: {}", words::state(job.state), job.key);
+    let state = match (job.state, intent.state) {
+        (State::Parked, IntentState::Requested) => words::state(State::Unknown),
+        (state, _) => words::state(state),
+    };
+    let title = format!("{state}: {}", job.key);
     page::framed(visit, refused.map_or(200, Problem::status), Here::Jobs, &title, &main)
 }
 
@@ -97,13 +103,54 @@ fn standing(visit: &Visit<'_>, story: &Story) -> Markup {
 fn timeline(story: &Story) -> Markup {
     let history = &story.history;
     let left_out = history.len().saturating_sub(ROWS);
+    let (head, tail) =
+        if left_out > 0 { (ROWS / 2, ROWS / 2 + left_out) } else { (history.len(), history.len()) };
+    let mut runs = runs(history, 0..head);
+    if left_out > 0 {
+        runs.push(ROWS / 2..ROWS / 2);
+        runs.extend(self::runs(history, tail..history.len()));
+    }
     html! {
         ol.story {
-            @for (i, e) in history.iter().enumerate() {
-                @if i == ROWS / 2 && left_out > 0 {
+            @for run in &runs {
+                @if run.start == ROWS / 2 && left_out > 0 {
                     li.gap { p { (page::number(left_out as u64)) " steps are left out here: " a href={ "/audit?key=" (page::encode(story.job.key.as_str())) } { "the audit has them all" } "." } }
                 }
-                @if left_out == 0 || i < ROWS / 2 || i >= ROWS / 2 + left_out { (step(story, e)) }
+                @match &history[run.clone()] {
+                    [] => {}
+                    [e] => { (step(story, e)) }
+                    several => { (alike(story, several)) }
+                }
+            }
+        }
+    }
+}
+
+/// Look-ups in a row that said the same are one step, from three on.
+fn runs(history: &[Entry], part: Range<usize>) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut at = part.start;
+    while at < part.end {
+        let same =
+            |e: &Entry| e.action == Action::Lookup && e.class == history[at].class && e.to == history[at].to;
+        let length = history[at..part.end].iter().take_while(|e| same(e)).count();
+        let length = if length < 3 { 1 } else { length };
+        runs.push(at..at + length);
+        at += length;
+    }
+    runs
+}
+
+fn alike(story: &Story, entries: &[Entry]) -> Markup {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return html! {} };
+    let (tone, sentence) = words::tell(story, last);
+    html! {
+        li class=(tone.as_str()) {
+            p.when { (time(first.at)) " to " (time(last.at)) }
+            p { strong { (entries.len()) " look-ups, all with the same answer." } " " (sentence) }
+            details id={ "steps-" (first.seq) } {
+                summary { "Each of them" }
+                ol.run { @for e in entries { (step(story, e)) } }
             }
         }
     }
@@ -203,7 +250,8 @@ pub fn evidence(provider: Option<&Provider>, story: &Story) -> Markup {
             @if let Some(account) = &intent.account { dt { "Account" } dd { (account) } }
             @if let Some(at) = intent.generation.first_sent.or(intent.requested) { dt { "Sent at" } dd { (time(at)) } }
             dt { "Our key" } dd { code { (job.key) } }
-            dt { "Its idempotency key" } dd { code { (intent.wire_key) } }
+            // One that remembers no keys was sent none.
+            @if provider.is_none_or(|p| p.profile.family != Family::E) { dt { "Its idempotency key" } dd { code { (intent.wire_key) } } }
             @if let Some(named) = &intent.generation.named { dt { "It named" } dd { code { (named) } } }
             @if let Some(path) = intent.frozen.as_ref().and_then(|f| f.lookup_path.as_ref()) {
                 dt { "Onceward asks" } dd { code { "GET " (redact::words(path, &[])) } }

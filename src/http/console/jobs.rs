@@ -1,6 +1,6 @@
 //! Jobs: searched, filtered, a page at a time.
 
-use super::page::{self, Here, amount, job_path, number, pill, time};
+use super::page::{self, Here, amount, job_path, number, pill_of, time};
 use super::{Visit, words};
 use crate::door;
 use crate::http::message::{Problem, Response};
@@ -95,7 +95,7 @@ fn row(line: &Line) -> Markup {
     html! {
         tr {
             th scope="row" { a.key href=(job_path(line.id)) { (line.key) } span.sub { (line.kind) } }
-            td { (pill(line.state)) }
+            td { (pill_of(line.state, line.intent)) }
             td.n { (amount(line.amount_minor, line.currency.as_deref()).unwrap_or_default()) }
             td.wide { (line.account.as_deref().unwrap_or_default()) }
             td { (last_word(line)) }

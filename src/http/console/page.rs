@@ -4,7 +4,7 @@ use super::{Visit, html as answer};
 use crate::clock::Ms;
 use crate::config::major;
 use crate::http::message::{Content, Problem, Request, Response, phrase};
-use crate::intent::hex;
+use crate::intent::{IntentState, hex};
 use crate::job::State;
 use crate::json::Json;
 use crate::provider::redact;
@@ -197,6 +197,17 @@ pub fn time(at: Ms) -> Markup {
     html! { time datetime=(at.rfc3339()) { (instant(at)) } }
 }
 
+/// The same without its day, beside another instant of that day.
+pub fn clock(at: Ms, beside: Ms) -> Markup {
+    const DAY: i64 = 86_400_000;
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(short) if at.0.div_euclid(DAY) == beside.0.div_euclid(DAY) => {
+            html! { time datetime=(at.rfc3339()) data-clock { (short.strftime("%H:%M:%S UTC").to_string()) } }
+        }
+        _ => time(at),
+    }
+}
+
 /// An instant in words.
 pub fn instant(at: Ms) -> String {
     match jiff::Timestamp::from_millisecond(at.0) {
@@ -268,6 +279,14 @@ pub fn plural(n: u64, one: &str, several: &str) -> String {
 /// A state as a coloured word.
 pub fn pill(state: State) -> Markup {
     html! { span class={ "pill " (state.as_str()) } { (super::words::state(state)) } }
+}
+
+/// The same for a job whose intent is known: one that is parked may be in doubt, which weighs more.
+pub fn pill_of(state: State, intent: IntentState) -> Markup {
+    match (state, intent) {
+        (State::Parked, IntentState::Requested) => html! { span.pill.parked.in-doubt { "In doubt, parked" } },
+        _ => pill(state),
+    }
 }
 
 /// A document as a person can read it: masked, shortened, set out in lines. Any text that is no JSON stays text.

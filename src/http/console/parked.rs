@@ -83,30 +83,31 @@ pub fn confirm(visit: &Visit<'_>) -> Result<Response, Problem> {
     };
     let (title, _) = words::reason(reason);
     let batch = &ids[..ids.len().min(AT_ONCE)];
-    let effects = effects(visit, batch)?;
+    let (effects, go) = effects(visit, batch)?;
     let main = html! {
         nav.trail aria-label="Back" { a href="/parked" { "Parked" } }
         @if ids.is_empty() {
             h1 { "Nothing is chosen." }
             p.lead { "Go back, choose jobs by their boxes, and ask again." }
         } @else {
-            h1 { "Put " (plural(batch.len() as u64, "job", "jobs")) " back to work?" }
-            p.lead { (title) ". This is what happens to them:" }
+            h1 { @if go == 0 { "None of them can go back to work." } @else { "Put " (plural(go, "job", "jobs")) " back to work?" } }
+            p.lead { (title) ". " @if go > 0 { "This is what happens:" } @else { "This is why:" } }
             ul.effects {
                 @for (effect, n) in &effects { li { strong { (number(*n)) } " " (effect) } }
             }
             @if all > batch.len() as u64 {
                 p { "There are " (number(all)) " in all. They go in batches of " (number(AT_ONCE as u64)) ", the oldest first." }
             }
-            form method="post" action="/parked/replay" {
+            @if go == 0 { p.actions { a.button href="/parked" { "Back" } } }
+            @else { form method="post" action="/parked/replay" {
                 (csrf(visit))
                 input type="hidden" name="reason" value=(word);
                 @for id in batch { input type="hidden" name="id" value=(id.0); }
                 p.actions {
-                    button.main type="submit" { "Put " (plural(batch.len() as u64, "job", "jobs")) " back to work" }
+                    button.main type="submit" { "Put " (plural(go, "job", "jobs")) " back to work" }
                     a.button href="/parked" { "Change nothing" }
                 }
-            }
+            } }
         }
     };
     visit.page(Here::Parked, &format!("Replay {}?", plural(batch.len() as u64, "job", "jobs")), &main)
@@ -124,13 +125,17 @@ fn of_reason(visit: &Visit<'_>, reason: Reason, limit: usize) -> Result<Vec<Line
     Ok(visit.app.store.browse(&Browse { by: By::Reason(reason), limit, ..Browse::default() })?.lines)
 }
 
-/// How many of them each effect will have.
-fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<Vec<(&'static str, u64)>, Problem> {
+/// How many of them each effect will have, and how many do go back to work.
+fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<(Vec<(&'static str, u64)>, u64), Problem> {
     let mut effects: Vec<(&'static str, u64)> = Vec::new();
+    let mut go = 0;
     for id in ids {
         // A number of no job is refused when it comes to it.
         let Ok(story) = visit.app.store.story_of(*id) else { continue };
-        let effect = match visit.app.store.preview_replay(&story)? {
+        let preview = visit.app.store.preview_replay(&story)?;
+        let stays = matches!(preview, Preview::CannotAsk(_) | Preview::UnknownKind | Preview::NotNow);
+        go += u64::from(!stays);
+        let effect = match preview {
             Preview::FirstSend => "go out, as nothing of them has left yet.",
             Preview::NextGeneration => {
                 "go out anew under a new key: the last request certainly had no effect."
@@ -151,5 +156,5 @@ fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<Vec<(&'static str, u64)>,
             None => effects.push((effect, 1)),
         }
     }
-    Ok(effects)
+    Ok((effects, go))
 }

@@ -22,16 +22,20 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
     let stats = visit.app.store.stats()?;
     let held = stats.providers.values().filter(|p| p.state != "ok").count() as u64;
     let config = &visit.app.config;
+    let open = |provider: &&Provider| stats.providers.get(&provider.name).is_none_or(|p| p.state == "ok");
+    let mut providers: Vec<&Provider> = config.providers.values().collect();
+    providers.sort_by_key(open);
     let main = html! {
         h1 {
             @match (stats.providers.len(), held) {
                 (0, _) => "No provider is in the config.",
                 (_, 0) => "All providers are open.",
+                (_, 1) => { @for (name, p) in stats.providers.iter().filter(|(_, p)| p.state != "ok") { (name) " is " (state_words(p.state)) "." } }
                 (_, n) => { (page::plural(n, "provider is", "providers are")) " not open." }
             }
         }
         p.lead { "A provider on hold costs its jobs nothing: they wait, spend no attempts, and go out when it is back." }
-        @for provider in config.providers.values() { (card(visit, &stats, provider)) }
+        @for provider in &providers { (card(visit, &stats, provider)) }
         @let own: Vec<&Kind> = config.kinds.values().filter(|kind| kind.provider.is_none()).collect();
         @if !own.is_empty() {
             section aria-labelledby="own" {

@@ -75,15 +75,12 @@ impl News<'_> {
             );
         }
         if parked_unknown > 0 {
-            let (is, it) = if parked_unknown == 1 { ("needs", "it") } else { ("need", "them") };
+            let whose = if parked_unknown == 1 { "Its request" } else { "Each one’s request" };
+            let why = "may have taken effect, and only a look at the provider can tell. Nothing is sent again before \
+                       you say so.";
             return (
-                format!(
-                    "{} you to look.",
-                    plural(parked_unknown, &format!("job {is}"), &format!("jobs {is}"))
-                ),
-                format!(
-                    "A request of {it} may have taken effect, and only a look at the provider can tell. Nothing is sent again before you say so."
-                ),
+                format!("{} you to look.", plural(parked_unknown, "job needs", "jobs need")),
+                format!("{whose} {why}"),
             );
         }
         if rest > 0 {
@@ -132,7 +129,7 @@ impl News<'_> {
                     html! { "A key has been answered with two references. Search the audit, and look at the provider." }))
             }
             @if parked_unknown > 0 {
-                (item("doubt", "/doubt", &format!("{} for you to look up", number(parked_unknown)),
+                (item("doubt", "/doubt", &format!("{} for you to look at", number(parked_unknown)),
                     html! { "It may have happened. Look at the provider, then say what you saw." }))
             }
             @if unknown > 0 {
@@ -195,16 +192,18 @@ fn reasons(stats: &Stats) -> Markup {
         .counters
         .iter()
         .filter_map(|(name, n)| Some((name.strip_prefix("parked:")?, *n)))
-        .filter(|(_, n)| *n > 0)
+        // Those in doubt stand in a line of their own.
+        .filter(|(word, n)| *n > 0 && !super::doubt::REASONS.iter().any(|r| r.as_str() == *word))
         .collect();
     html! {
         @for (i, (word, n)) in parked.iter().enumerate() {
             @if i > 0 { ", " }
             @let title = crate::job::Reason::parse(word).map(|r| words::reason(r).0)
                 .or_else(|| Class::parse(word).map(words::class));
-            (title.unwrap_or(word).to_lowercase()) " (" (number(n.unsigned_abs())) ")"
+            @if i == 0 { (title.unwrap_or(word)) } @else { (title.unwrap_or(word).to_lowercase()) }
+            " (" (number(n.unsigned_abs())) ")"
         }
-        "."
+        @if parked.is_empty() { "Read why, then replay or give up." } @else { "." }
     }
 }
 
@@ -293,7 +292,7 @@ fn charts(stats: &Stats, hours: &BTreeMap<Ms, Hour>, now: Ms, days: bool) -> Mar
                 }
             }
             div.charts {
-                (bars(&Chart { id: "settled", title: "Done", now: number(total), bars: &settled, say: chart::count, when,
+                (bars(&Chart { id: "settled", title: "Done", now: format!("{} in all", number(total)), bars: &settled, say: chart::count, when,
                     empty: "Nothing was done in this time." }))
                 (bars(&Chart { id: "gap", title: "From request to confirmation",
                     now: format!("{} as a rule, {} for the slowest twentieth", seconds(p50), seconds(p95)),

@@ -2,7 +2,7 @@
 //!
 //! A sentence says what is known and not more: what left, what came back, and whether the effect is certain.
 
-use super::page::{quoted, span, time};
+use super::page::{clock, quoted, span};
 use crate::job::{Reason, State};
 use crate::outcome::{Class, Phase};
 use crate::store::{Action, Entry, Story};
@@ -194,9 +194,9 @@ fn follows(e: &Entry) -> Markup {
     let due = e.run_after;
     html! {
         @match (e.to, due) {
-            (Some(State::Scheduled | State::Ready), Some(due)) => { "It is tried again at " (time(due)) "." }
+            (Some(State::Scheduled | State::Ready), Some(due)) => { "It is tried again at " (clock(due, e.at)) "." }
             (Some(State::Scheduled | State::Ready), None) => { "It is due again." }
-            (Some(State::Unknown), Some(due)) => { "It is followed up at " (time(due)) "." }
+            (Some(State::Unknown), Some(due)) => { "It is followed up at " (clock(due, e.at)) "." }
             (Some(State::Unknown), None) => { "It is followed up." }
             (Some(State::Parked), _) => { "It was set aside for a person." }
             (Some(State::Waiting), _) => { "It waits its turn in its group." }
@@ -208,7 +208,7 @@ fn follows(e: &Entry) -> Markup {
 
 fn attempt(story: &Story, e: &Entry) -> (Tone, Markup) {
     let (who, open, status) = (provider(story), open_question(story), http(e));
-    let left = html! { "The request left at " (time(e.started.unwrap_or(e.at))) };
+    let left = html! { "The request left at " (clock(e.started.unwrap_or(e.at), e.at)) };
     let nothing_in_doubt = matches!(e.to, Some(State::Scheduled | State::Ready | State::Waiting));
     let Some(class) = e.class else { return (Tone::Plain, html! { "A request was made. " (follows(e)) }) };
     let (tone, said) = match class {
