@@ -7,6 +7,7 @@ mod harness;
 mod api;
 mod api_edges;
 mod cli;
+mod console;
 mod crash;
 mod import;
 mod inbox;

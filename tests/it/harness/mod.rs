@@ -7,7 +7,7 @@ mod web;
 mod worker;
 
 pub use scene::{Scene, lookup};
-pub use web::{TOKEN, Web, read_answer};
+pub use web::{Answer, TOKEN, Web, read_answer};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
