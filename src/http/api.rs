@@ -82,7 +82,10 @@ pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respo
     };
     let method = if request.asks_for_head() { "GET" } else { request.method.as_str() };
     let Some((route, parts)) = matching.iter().find(|(r, _)| r.method == method) else {
-        let mut allow: Vec<&str> = matching.iter().map(|(r, _)| r.method).collect();
+        // A path that is written out stands before one with a name in it, as in the document.
+        let exact = matching.iter().any(|(_, parts)| parts.is_empty());
+        let told = matching.iter().filter(|(_, parts)| parts.is_empty() == exact);
+        let mut allow: Vec<&str> = told.map(|(r, _)| r.method).collect();
         if allow.contains(&"GET") {
             allow.push("HEAD");
         }
