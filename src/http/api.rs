@@ -154,9 +154,9 @@ impl<'a> Ask<'a> {
     /// The body as one object; no body is an empty object.
     fn object<T: DeserializeOwned>(&self, body: &mut Body) -> Result<T, Problem> {
         let text = self.text(body)?;
-        let text = if text.trim().is_empty() { "{}" } else { &text };
-        // A sequence would fill a struct too.
-        if !text.trim_start().starts_with('{') {
+        let text = if text.is_empty() { "{}" } else { &text };
+        // A sequence would fill a struct too. White space is what JSON says it is.
+        if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
             return Err(Problem::invalid("the body is not a JSON object"));
         }
         serde_json::from_str(text).map_err(|e| Problem::invalid(format!("the body cannot be used: {e}")))

@@ -65,6 +65,7 @@ fn every_refusal_is_the_command_lines_with_its_code_as_a_problem() {
         ("/v1/jobs/payout%3AINV-1/confirm", "[\"x\"]", 400, "invalid"),
         ("/v1/jobs/payout%3AINV-1/note", r#"{"text":" "}"#, 400, "invalid"),
         ("/v1/providers/none/pause", "", 404, "not_found"),
+        ("/v1/groups/g/resume", "\u{b}", 400, "invalid"),
     ] {
         web.post(target, body).problem(status, code);
     }
