@@ -82,7 +82,10 @@ pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respo
     };
     let method = if request.asks_for_head() { "GET" } else { request.method.as_str() };
     let Some((route, parts)) = matching.iter().find(|(r, _)| r.method == method) else {
-        let mut allow: Vec<&str> = matching.iter().map(|(r, _)| r.method).collect();
+        // A path that is written out stands before one with a name in it, as in the document.
+        let exact = matching.iter().any(|(_, parts)| parts.is_empty());
+        let told = matching.iter().filter(|(_, parts)| parts.is_empty() == exact);
+        let mut allow: Vec<&str> = told.map(|(r, _)| r.method).collect();
         if allow.contains(&"GET") {
             allow.push("HEAD");
         }
@@ -151,9 +154,9 @@ impl<'a> Ask<'a> {
     /// The body as one object; no body is an empty object.
     fn object<T: DeserializeOwned>(&self, body: &mut Body) -> Result<T, Problem> {
         let text = self.text(body)?;
-        let text = if text.trim().is_empty() { "{}" } else { &text };
-        // A sequence would fill a struct too.
-        if !text.trim_start().starts_with('{') {
+        let text = if text.is_empty() { "{}" } else { &text };
+        // A sequence would fill a struct too. White space is what JSON says it is.
+        if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
             return Err(Problem::invalid("the body is not a JSON object"));
         }
         serde_json::from_str(text).map_err(|e| Problem::invalid(format!("the body cannot be used: {e}")))

@@ -65,6 +65,7 @@ fn every_refusal_is_the_command_lines_with_its_code_as_a_problem() {
         ("/v1/jobs/payout%3AINV-1/confirm", "[\"x\"]", 400, "invalid"),
         ("/v1/jobs/payout%3AINV-1/note", r#"{"text":" "}"#, 400, "invalid"),
         ("/v1/providers/none/pause", "", 404, "not_found"),
+        ("/v1/groups/g/resume", "\u{b}", 400, "invalid"),
     ] {
         web.post(target, body).problem(status, code);
     }
@@ -282,7 +283,7 @@ fn check_format(text: &str) {
 
 #[test]
 fn the_log_has_a_line_a_decision_with_key_class_and_next_time_and_no_payload() {
-    let harness = scene();
+    let harness = Scene::new(Family::A).start();
     harness.payout(1);
     let worked = harness.run_with(&["work", "--exit-when-idle"], &[("ONCEWARD_LOG_FORMAT", "json")]).ok();
     let lines: Vec<serde_json::Value> = worked
@@ -299,7 +300,7 @@ fn the_log_has_a_line_a_decision_with_key_class_and_next_time_and_no_payload() {
 #[test]
 fn stats_watch_tells_the_figures_again_and_again() {
     use std::io::BufRead;
-    let harness = scene();
+    let harness = Scene::new(Family::A).start();
     let mut child =
         harness.plain_command(&["stats", "--watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
