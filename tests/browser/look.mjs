@@ -18,7 +18,10 @@ try {
       await logIn(page, scene);
       for (const [name, path] of await pages(scene)) {
         await page.goto(scene.base + path);
-        await page.screenshot({ path: `${out}${name}-${width}-${colorScheme}.png`, fullPage: true });
+        // A long list looks like its beginning.
+        const height = await page.evaluate(() => Math.min(document.documentElement.scrollHeight, 2400));
+        const clip = { x: 0, y: 0, width, height };
+        await page.screenshot({ path: `${out}${name}-${width}-${colorScheme}.png`, fullPage: true, clip });
       }
       await context.close();
     }

@@ -88,7 +88,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
 
 fn form(asked: &Asked) -> Markup {
     html! {
-        form.filters method="get" action="/audit" role="search" {
+        form.filters.times method="get" action="/audit" role="search" {
             div.grow { label for="key" { "Key or #number" } input #key type="search" name="key" value=(asked.key) spellcheck="false" autocomplete="off"; }
             div { label for="actor" { "Who (part of it)" } input #actor name="actor" value=(asked.actor) placeholder="console:" spellcheck="false" autocomplete="off"; }
             div { label for="from" { "From (UTC)" } input #from type="datetime-local" name="from" value=(asked.from); }
@@ -112,9 +112,9 @@ fn rows(store: &Store, asked: &Asked) -> Result<Markup, Problem> {
         } @else {
             p.export { a href={ "/audit.jsonl?" (asked.query()) } download="onceward-audit.jsonl" { "Take these rows away as JSON Lines" } }
             div.scroll role="region" aria-label="History" tabindex="0" {
-                table.list {
-                    thead { tr { th scope="col" { "When" } th scope="col" { "Key" } th scope="col" { "What" } th scope="col" { "Who" } } }
-                    tbody { @for row in &found.rows { (audit_row(row)) } }
+                table.list role="table" {
+                    thead role="rowgroup" { tr role="row" { th role="columnheader" scope="col" { "When" } th role="columnheader" scope="col" { "Key" } th role="columnheader" scope="col" { "What" } th role="columnheader" scope="col" { "Who" } } }
+                    tbody role="rowgroup" { @for row in &found.rows { (audit_row(row)) } }
                 }
             }
         }
@@ -131,15 +131,15 @@ fn rows(store: &Store, asked: &Asked) -> Result<Markup, Problem> {
 fn audit_row(row: &AuditRow) -> Markup {
     let e = &row.entry;
     html! {
-        tr {
-            td.when { (time(e.at)) }
-            th scope="row" { a.key href=(job_path(e.job)) { (row.key) } span.sub { "row " (e.seq) } }
-            td {
+        tr role="row" {
+            td.when role="cell" { (time(e.at)) }
+            th role="rowheader" scope="row" { a.key href=(job_path(e.job)) { (row.key) } span.sub { "row " (e.seq) } }
+            td role="cell" {
                 (action_words(e.action.as_str()))
                 @if let Some(class) = e.class { ": " (words::class(class).to_lowercase()) }
                 @if let Some(to) = e.to { span.sub { " → " (words::state(to).to_lowercase()) } }
             }
-            td { (quoted(&words::actor(&e.actor))) }
+            td role="cell" { (quoted(&words::actor(&e.actor))) }
         }
     }
 }
@@ -174,9 +174,9 @@ fn events(visit: &Visit<'_>) -> Result<Markup, Problem> {
         @if found.rows.is_empty() { p.found { "Nobody has paused, resumed or skipped anything." } }
         @else {
             div.scroll role="region" aria-label="Events" tabindex="0" {
-                table.list {
-                    thead { tr { th scope="col" { "When" } th scope="col" { "What" } th scope="col" { "Who" } th scope="col" { "Why" } } }
-                    tbody { @for row in &found.rows { (event_row(row)) } }
+                table.list role="table" {
+                    thead role="rowgroup" { tr role="row" { th role="columnheader" scope="col" { "When" } th role="columnheader" scope="col" { "What" } th role="columnheader" scope="col" { "Who" } th role="columnheader" scope="col" { "Why" } } }
+                    tbody role="rowgroup" { @for row in &found.rows { (event_row(row)) } }
                 }
             }
         }
@@ -186,14 +186,14 @@ fn events(visit: &Visit<'_>) -> Result<Markup, Problem> {
 
 fn event_row(row: &EventRow) -> Markup {
     html! {
-        tr {
-            td.when { (time(row.at)) }
-            th scope="row" {
+        tr role="row" {
+            td.when role="cell" { (time(row.at)) }
+            th role="rowheader" scope="row" {
                 (action_words(&row.action)) ": " (row.scope) " " (row.name)
                 @if let Some(place) = row.sequence { ", place " (place) }
             }
-            td { (quoted(&words::actor(&row.actor))) }
-            td { (row.why.as_deref().map(quoted).unwrap_or_default()) }
+            td role="cell" { (quoted(&words::actor(&row.actor))) }
+            td role="cell" { (row.why.as_deref().map(quoted).unwrap_or_default()) }
         }
     }
 }
@@ -215,7 +215,11 @@ pub fn export(visit: &Visit<'_>) -> Result<Response, Problem> {
     let write = move |_: &mut Body, out: &mut Out| {
         let gone =
             |e: std::io::Error| Problem::new(408, "timeout", format!("the answer could not be written: {e}"));
-        while !nothing {
+        loop {
+            // There is no such key, so there is no row.
+            if nothing {
+                break;
+            }
             let found = {
                 let _turn = app.reads.enter()?;
                 app.store.audit(&filter)?

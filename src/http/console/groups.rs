@@ -1,7 +1,7 @@
 //! Groups: which stand still, for whom or for what they wait, and what can be done.
 
 use super::Visit;
-use super::page::{self, Here, ago, csrf, number, pill, plural};
+use super::page::{self, Here, csrf, number, pill, plural};
 use super::providers::{switch, why};
 use crate::http::message::{Problem, Response};
 use crate::job::State;
@@ -30,7 +30,7 @@ fn all(visit: &Visit<'_>) -> Result<Response, Problem> {
     let main = html! {
         h1 { @if still == 0 { "No group stands still." } @else { (plural(still, "group stands", "groups stand")) " still." } }
         p.lead { "Jobs of one group run one after another. When the one at the head cannot go on, those behind it wait; other groups never do." }
-        form.filters method="get" action="/groups" {
+        form.filters.narrow method="get" action="/groups" {
             div.grow {
                 label for="name" { "A group’s name" }
                 input #name type="search" name="name" required spellcheck="false" autocomplete="off";
@@ -81,8 +81,8 @@ fn blocked_item(visit: &Visit<'_>, group: &BlockedGroup) -> Markup {
     html! {
         li.bad {
             a href=(path(&group.group)) { (group.group) }
-            p { (plural(group.waiting, "job waits", "jobs wait")) " behind " code { (group.head) } ", "
-                (ago(visit.app.clock.now(), group.since)) "." }
+            p { (plural(group.waiting, "job waits", "jobs wait")) " behind " code { (group.head) } ", for "
+                (page::span(visit.app.clock.now().since(group.since))) "." }
         }
     }
 }
@@ -115,14 +115,14 @@ fn one(visit: &Visit<'_>, name: &str) -> Result<Response, Problem> {
             @if group.jobs.is_empty() { p { "Nothing of it is open." } }
             @else {
                 div.scroll role="region" aria-labelledby="queue" tabindex="0" {
-                    table.list {
-                        thead { tr { th.n scope="col" { "Place" } th scope="col" { "Key" } th scope="col" { "State" } } }
-                        tbody {
+                    table.list role="table" {
+                        thead role="rowgroup" { tr role="row" { th.n role="columnheader" scope="col" { "Place" } th role="columnheader" scope="col" { "Key" } th role="columnheader" scope="col" { "State" } } }
+                        tbody role="rowgroup" {
                             @for place in &group.jobs {
-                                tr {
-                                    td.n { (place.sequence) }
-                                    th scope="row" { a.key href={ "/jobs?by=key&q=" (page::encode(&place.key)) } { (place.key) } }
-                                    td { (pill(place.state)) }
+                                tr role="row" {
+                                    td.n role="cell" { (place.sequence) }
+                                    th role="rowheader" scope="row" { a.key href={ "/jobs?by=key&q=" (page::encode(&place.key)) } { (place.key) } }
+                                    td role="cell" { (pill(place.state)) }
                                 }
                             }
                         }

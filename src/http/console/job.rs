@@ -94,7 +94,7 @@ fn standing(visit: &Visit<'_>, story: &Story) -> Markup {
         }
         @if let Some(blocked_by) = &story.blocked_by { " It waits for " code { (blocked_by) } "." }
         @if let (State::Cancelled, IntentState::Rejected) = (job.state, intent.state) { " The provider had refused it." }
-        @if visit.app.config.kinds.get(&job.kind).is_none() {
+        @if !visit.app.config.kinds.contains_key(&job.kind) {
             " Its kind is not in this worker’s config, so nobody here works on it."
         }
     }

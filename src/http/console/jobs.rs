@@ -77,14 +77,14 @@ pub fn table(lines: &[Line]) -> Markup {
     html! {
         @if !lines.is_empty() {
             div.scroll role="region" aria-label="Jobs" tabindex="0" {
-                table.list {
-                    thead {
-                        tr {
-                            th scope="col" { "Key" } th scope="col" { "State" } th.n scope="col" { "Amount" }
-                            th.wide scope="col" { "Account" } th scope="col" { "Reference or reason" } th.wide scope="col" { "Last change" }
+                table.list role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Key" } th role="columnheader" scope="col" { "State" } th.n role="columnheader" scope="col" { "Amount" }
+                            th.wide role="columnheader" scope="col" { "Account" } th role="columnheader" scope="col" { "Reference or reason" } th.wide role="columnheader" scope="col" { "Last change" }
                         }
                     }
-                    tbody { @for line in lines { (row(line)) } }
+                    tbody role="rowgroup" { @for line in lines { (row(line)) } }
                 }
             }
         }
@@ -93,13 +93,13 @@ pub fn table(lines: &[Line]) -> Markup {
 
 fn row(line: &Line) -> Markup {
     html! {
-        tr {
-            th scope="row" { a.key href=(job_path(line.id)) { (line.key) } span.sub { (line.kind) } }
-            td { (pill_of(line.state, line.intent)) }
-            td.n { (amount(line.amount_minor, line.currency.as_deref()).unwrap_or_default()) }
-            td.wide { (line.account.as_deref().unwrap_or_default()) }
-            td { (last_word(line)) }
-            td.wide { (time(line.updated)) }
+        tr role="row" {
+            th role="rowheader" scope="row" { a.key href=(job_path(line.id)) { (line.key) } span.sub { (line.kind) } }
+            td role="cell" { (pill_of(line.state, line.intent)) }
+            td.n role="cell" { (amount(line.amount_minor, line.currency.as_deref()).unwrap_or_default()) }
+            td.wide role="cell" { (line.account.as_deref().unwrap_or_default()) }
+            td role="cell" { (last_word(line)) }
+            td.wide role="cell" { (time(line.updated)) }
         }
     }
 }

@@ -241,6 +241,9 @@ pub fn seconds(s: f64) -> String {
     if !s.is_finite() || s <= 0.0 {
         return "0 s".into();
     }
+    if s < 0.9995 {
+        return format!("{:.0} ms", (s * 1000.0).max(1.0));
+    }
     if s < 10.0 { format!("{s:.1} s") } else { span(Duration::from_secs_f64(s.min(1e12))) }
 }
 
@@ -379,6 +382,7 @@ mod tests {
         assert_eq!(of(90_061_000), "1 d 1 h");
         assert_eq!(ago(Ms(0), Ms(90_000)), "in 1 min 30 s");
         assert_eq!(seconds(f64::NAN), "0 s");
+        assert_eq!([seconds(0.038), seconds(1.25), seconds(125.0)], ["38 ms", "1.2 s", "2 min 5 s"]);
     }
 
     #[test]

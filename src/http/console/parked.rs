@@ -125,9 +125,12 @@ fn of_reason(visit: &Visit<'_>, reason: Reason, limit: usize) -> Result<Vec<Line
     Ok(visit.app.store.browse(&Browse { by: By::Reason(reason), limit, ..Browse::default() })?.lines)
 }
 
+/// What happens, and to how many.
+type Effects = Vec<(&'static str, u64)>;
+
 /// How many of them each effect will have, and how many do go back to work.
-fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<(Vec<(&'static str, u64)>, u64), Problem> {
-    let mut effects: Vec<(&'static str, u64)> = Vec::new();
+fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<(Effects, u64), Problem> {
+    let mut effects: Effects = Vec::new();
     let mut go = 0;
     for id in ids {
         // A number of no job is refused when it comes to it.

@@ -151,7 +151,7 @@ impl News<'_> {
                 (item(if provider.state == "paused" { "plain" } else { "bad" }, "/providers",
                     &format!("{name} is {}", super::providers::state_words(provider.state)),
                     html! {
-                        @if let Some(why) = &provider.why { (page::quoted(why)) ". " }
+                        @if let Some(why) = &provider.why { (capital(&page::quoted(why))) ". " }
                         @if let Some(since) = provider.since { "Since " (time(since)) ", " (ago(self.now, since)) "." }
                     }))
             }
