@@ -320,6 +320,9 @@ impl StoreError {
             StoreError::Full(why) => StoreError::Full(why.clone()),
             StoreError::CommitUnknown(why) => StoreError::CommitUnknown(why.clone()),
             StoreError::Closed => StoreError::Closed,
+            StoreError::Unusable { path, why } => {
+                StoreError::Unusable { path: path.clone(), why: why.clone() }
+            }
             other => StoreError::Sqlite(other.to_string()),
         }
     }
@@ -328,8 +331,12 @@ impl StoreError {
 fn begin(conn: &Connection) -> Result<(), Trouble> {
     conn.prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut statement| statement.execute([]))
-        .map(|_| ())
-        .map_err(|e| Trouble::Undone(e.into()))
+        .map_err(|e| Trouble::Undone(e.into()))?;
+    // Another process may have brought the file to a schema that this one does not know.
+    schema::still_known(conn).map_err(|e| {
+        roll_back(conn);
+        Trouble::Undone(e)
+    })
 }
 
 fn commit(conn: &Connection) -> Option<Trouble> {
