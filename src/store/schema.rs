@@ -174,6 +174,7 @@ fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
         Some(ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        Some(ErrorCode::SystemIoFailure) => format!("{e}: is its disk full, or failing?"),
         _ => e.to_string(),
     }
 }

@@ -14,6 +14,7 @@ mod embed_ends;
 mod load;
 mod external;
 mod locked;
+mod migration;
 mod numbers;
 mod offline;
 mod operate;
