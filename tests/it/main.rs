@@ -9,6 +9,7 @@ mod crash;
 mod import;
 mod inbox;
 mod demo;
+mod durable;
 mod embed;
 mod embed_ends;
 mod load;
