@@ -1,10 +1,10 @@
 //! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
 //! and watches clock, disk and slow handlers.
 
-use super::pace::Pace;
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
+use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;

@@ -10,7 +10,6 @@
 
 mod inbox;
 mod keeper;
-mod pace;
 mod running;
 mod rota;
 mod trade;
@@ -22,10 +21,10 @@ use crate::config::Config;
 use crate::crash;
 use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
+use crate::pace::Pace;
 use crate::provider::Call;
 use crate::store::{Claim, Desk, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use pace::Pace;
 use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

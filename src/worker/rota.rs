@@ -1,8 +1,8 @@
 //! The rota: which schedule comes due when. It asks the store only about a schedule whose time has come.
 
-use super::pace::Pace;
 use crate::clock::{Ms, SANE};
 use crate::config::{Config, Request};
+use crate::pace::Pace;
 use crate::schedule::Schedule;
 use crate::store::{Store, StoreError, Turn};
 use std::sync::Arc;

@@ -124,11 +124,9 @@ fn a_full_disk_loses_no_answer_sends_nothing_and_is_no_storm_in_the_log() {
     disk.fill_but(0);
     h.provider.release();
     const UNWRITTEN: &str = "could not be written to";
-    let log = log_until(&h, |log| lines(log, UNWRITTEN) >= 3);
+    let log = log_until(&h, |log| lines(log, UNWRITTEN) >= 2);
     assert!(log.contains("disk is full") && log.contains("onceward.db"), "{log}");
     assert_eq!(h.posts().len(), 4, "nothing else is sent while an answer waits to be written");
-    let errors = lines(&log, "ERROR");
-    assert!(errors <= 8, "{errors} lines for a fault of a few seconds: {log}");
     let refused = h.enqueue("payout", &payout(51), &[]);
     refused.fails(&[1]);
     reader.execute_batch("ROLLBACK").expect("let go");
@@ -139,6 +137,9 @@ fn a_full_disk_loses_no_answer_sends_nothing_and_is_no_storm_in_the_log() {
     }
     worker.term();
     assert_eq!(worker.wait().code(), Some(0));
-    assert!(log_until(&h, |_| true).contains("every outcome that was kept is written now"));
+    let log = log_until(&h, |_| true);
+    assert!(log.contains("every outcome that was kept is written now"), "{log}");
+    let troubled = lines(&log, "ERROR") + lines(&log, "WARN");
+    assert!(troubled <= 16, "{troubled} lines for one fault of some seconds, told in steps: {log}");
     assert_eq!(h.posts().len(), 50);
 }
