@@ -21,6 +21,15 @@ fn version(path: &Path) -> String {
     conn.query_row(sql, [], |row| row.get(0)).expect("a version")
 }
 
+/// The schema as SQLite holds it.
+fn objects(path: &Path) -> Vec<String> {
+    let conn = Connection::open(path).expect("the file opens");
+    let sql = "SELECT json_array(type, name, tbl_name, sql) FROM sqlite_schema ORDER BY type, name";
+    let mut statement = conn.prepare(sql).expect(sql);
+    let rows = statement.query_map([], |row| row.get(0)).expect(sql);
+    rows.map(|row| row.expect(sql)).collect()
+}
+
 /// Complete copies of the older file, and whatever was left unfinished.
 fn copies(dir: &Path) -> (Vec<PathBuf>, usize) {
     let files: Vec<_> =
@@ -98,10 +107,13 @@ fn dying_at_any_point_of_a_migration_leaves_the_old_file_or_the_new_one() {
     };
     let (h, path) = begin();
     let before = content(&path);
+    let old = objects(&path);
     let file = h.dir.path().join("points");
     h.run_with(&["list"], &[("ONCEWARD_CRASH_COUNT", file.to_str().expect("UTF-8"))]).ok();
     let points: usize = std::fs::read_to_string(&file).expect("a count").trim().parse().expect("a number");
     assert!(points >= 6, "{points} points");
+    let new = objects(&path);
+    assert_ne!(old, new);
     let mut ends = Vec::new();
     for n in 1..=points {
         let (h, path) = begin();
@@ -111,8 +123,13 @@ fn dying_at_any_point_of_a_migration_leaves_the_old_file_or_the_new_one() {
         let (whole, _) = copies(h.dir.path());
         assert!(found == "1" || whole.len() == 1, "point {n}: schema {found} without a copy");
         assert_eq!(content(&path), before, "point {n}");
+        assert!(
+            objects(&path) == if found == "1" { old.clone() } else { new.clone() },
+            "point {n}: between the two"
+        );
         for copy in &whole {
             assert_eq!((version(copy).as_str(), content(copy)), ("1", before.clone()), "point {n}");
+            assert_eq!(objects(copy), old, "point {n}");
         }
         h.run(&["list"]).ok();
         assert_eq!(version(&path), "2", "point {n}");
