@@ -23,6 +23,12 @@ fn lines(log: &str, words: &str) -> usize {
     log.lines().filter(|line| line.contains(words)).count()
 }
 
+/// When a line was written, in seconds.
+fn second(line: &str) -> i64 {
+    let time = line.trim_start_matches('[').split(' ').next().expect("a time");
+    onceward::clock::Ms::parse_rfc3339(time).expect(line).0 / 1000
+}
+
 /// A scene whose store is on this disk.
 fn on(disk: &Disk, floor: &str, family: Family) -> Harness {
     let mut h = Scene::new(family).start();
@@ -59,9 +65,9 @@ fn below_the_floor_nothing_is_sent_and_jobs_are_still_taken_in() {
         h.payout(n);
     }
     let mut worker = h.spawn_worker(&[]);
-    // Twice: some rounds have gone by.
-    let log = log_until(&h, |log| lines(log, LOW) >= 2);
-    assert!(lines(&log, LOW) <= 4, "a line a step: {log}");
+    let log = log_until(&h, |log| lines(log, LOW) >= 4);
+    let told: Vec<i64> = log.lines().filter(|line| line.contains(LOW)).map(second).collect();
+    assert!(told[3] - told[2] >= 3, "a line a step, and not one a job or a look: {log}");
     assert!(log.contains("onceward.db") && log.contains("limits.free_disk"), "{log}");
     h.payout(13);
     looks_low(&h, 13);
@@ -142,4 +148,36 @@ fn a_full_disk_loses_no_answer_sends_nothing_and_is_no_storm_in_the_log() {
     let troubled = lines(&log, "ERROR") + lines(&log, "WARN");
     assert!(troubled <= 16, "{troubled} lines for one fault of some seconds, told in steps: {log}");
     assert_eq!(h.posts().len(), 50);
+}
+
+/// The same fault without a disk of its own: a trigger refuses the rows, for every thread and again and again.
+#[test]
+fn results_that_cannot_be_written_are_kept_and_told_once_a_step_however_many_wait() {
+    let h = Scene::new(Family::E).start();
+    for n in 1..=12 {
+        h.payout(n);
+    }
+    let db = rusqlite::Connection::open(h.dir.path().join("onceward.db")).expect("the file opens");
+    db.busy_timeout(LIMIT).expect("a timeout");
+    db.execute_batch(
+        "CREATE TRIGGER no_room BEFORE INSERT ON onceward_history WHEN new.action = 'request'
+           BEGIN SELECT raise(ABORT, 'no room'); END",
+    )
+    .expect("the trigger");
+    let mut worker = h.spawn_worker(&[]);
+    const UNWRITTEN: &str = "could not be written to";
+    let log = log_until(&h, |log| lines(log, UNWRITTEN) >= 3);
+    let told: Vec<i64> = log.lines().filter(|line| line.contains(UNWRITTEN)).map(second).collect();
+    assert!(told[2] - told[0] >= 2, "a line a step, and not one a try: {log}");
+    assert!(h.posts().len() <= 4, "no more than there are threads: nothing is claimed meanwhile");
+    db.execute_batch("DROP TRIGGER no_room").expect("let go");
+    for n in 1..=12 {
+        h.show_until(&key(n), |job| job["state"] == "settled");
+        assert_eq!(h.effects(&key(n)), 1);
+    }
+    worker.term();
+    assert_eq!(worker.wait().code(), Some(0));
+    let log = log_until(&h, |_| true);
+    assert_eq!(lines(&log, "every outcome that was kept is written now"), 1, "{log}");
+    h.assert_laws();
 }
