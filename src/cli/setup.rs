@@ -171,7 +171,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => bad("file", e.to_string()),
     });
     findings.push(match store.verify_history() {
-        Ok(Ok(rows)) => fine("history", format!("{rows} rows, the chain is whole")),
+        Ok(Ok(rows)) => fine("history", format!("{rows} rows; their chain and the events' are whole")),
         Ok(Err(fault)) => bad("history", format!("{fault}: somebody wrote to the file by hand")),
         Err(e) => bad("history", e.to_string()),
     });

@@ -6,11 +6,13 @@
 
 mod claim;
 mod enqueue;
+pub mod events;
 mod groups;
 mod history;
 mod holds;
 mod inbox;
 mod leases;
+mod migrate;
 mod operate;
 mod order;
 mod pauses;
@@ -193,7 +195,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, makes it if asked to, refuses another schema version, and reads every setting back.
+    /// Opens the file, makes it if asked to, brings an older schema forward, refuses a newer one, and reads every setting
+    /// back.
     pub fn open(
         path: &Path,
         options: Options,

@@ -4,6 +4,7 @@
 //! out of `waiting` is in no index that the claim walks. So a pause costs the claim nothing however much waits behind
 //! it. What is in flight ends as it would have.
 
+use super::events::{self, Event, EventAction};
 use super::{Store, StoreError, Tx};
 use crate::clock::Ms;
 use crate::job::{Code, Refusal};
@@ -55,17 +56,8 @@ impl Store {
             }
             tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), &name, tx.now().0, &actor, &why))?;
             mark_group(tx, scope, &name, true)?;
-            append(
-                tx,
-                &Event {
-                    actor: &actor,
-                    action: "pause",
-                    scope,
-                    name: &name,
-                    sequence: None,
-                    why: why.as_deref(),
-                },
-            )?;
+            let event = Event::new(EventAction::Pause, scope.into(), &name, &actor);
+            events::record(tx, Event { why: why.as_deref(), ..event })?;
             log::warn!(
                 "{scope} {name} is paused by {actor}: {}",
                 why.as_deref().unwrap_or("no reason given")
@@ -96,17 +88,8 @@ impl Store {
             let sql = if scope == PauseScope::Provider { RESUME } else { FORGET };
             tx.conn().prepare_cached(sql)?.execute((scope.as_str(), &name))?;
             mark_group(tx, scope, &name, false)?;
-            append(
-                tx,
-                &Event {
-                    actor: &actor,
-                    action: "resume",
-                    scope,
-                    name: &name,
-                    sequence: None,
-                    why: why.as_deref(),
-                },
-            )?;
+            let event = Event::new(EventAction::Resume, scope.into(), &name, &actor);
+            events::record(tx, Event { why: why.as_deref(), ..event })?;
             log::warn!("{scope} {name} is resumed by {actor}");
             Ok(true)
         })
@@ -189,33 +172,4 @@ pub fn all(conn: &Connection) -> Result<Vec<Pause>, StoreError> {
         });
     }
     Ok(pauses)
-}
-
-/// What somebody did that belongs to no single job.
-pub struct Event<'a> {
-    pub actor: &'a str,
-    pub action: &'static str,
-    pub scope: PauseScope,
-    pub name: &'a str,
-    pub sequence: Option<i64>,
-    pub why: Option<&'a str>,
-}
-
-/// Appends an event.
-pub fn append(tx: &Tx<'_>, event: &Event<'_>) -> Result<(), StoreError> {
-    tx.conn()
-        .prepare_cached(
-            "INSERT INTO onceward_events (at_ms, actor, action, scope, name, sequence, why)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?
-        .execute((
-            tx.now().0,
-            event.actor,
-            event.action,
-            event.scope.as_str(),
-            event.name,
-            event.sequence,
-            event.why,
-        ))?;
-    Ok(())
 }

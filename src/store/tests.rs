@@ -10,8 +10,10 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
 mod doors;
+mod events;
 mod file;
 mod laws;
+mod migration;
 mod order;
 mod pauses;
 mod people;

@@ -1,10 +1,12 @@
 //! What every test stands on: a directory of its own with a config and a file, a provider, and the binary. A test that
 //! fails prints every command with its output, the jobs, the provider's requests and the workers' logs.
 
+mod disk;
 mod laws;
 mod scene;
 mod worker;
 
+pub use disk::Disk;
 pub use scene::{Scene, lookup};
 pub use worker::Worker;
 
