@@ -12,11 +12,13 @@ use crate::store::history::Action;
 mod doors;
 mod file;
 mod laws;
+mod load;
 mod order;
 mod pauses;
 mod people;
 mod providers;
 mod repeats;
+mod waits;
 
 struct TestDesk {
     kinds: Vec<KindDesk>,
