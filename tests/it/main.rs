@@ -17,6 +17,7 @@ mod locked;
 mod numbers;
 mod offline;
 mod operate;
+mod order;
 mod pause;
 mod refused;
 mod replies;
