@@ -39,7 +39,9 @@ fn a_round(bench: &Bench, round: u32) -> i64 {
     steps(bench);
     let mut settled = 0;
     while settled < 40 {
-        for claim in bench.claims(5) {
+        let claims = bench.claims(5);
+        assert!(!claims.is_empty(), "{settled} are settled, and no more can be claimed");
+        for claim in claims {
             bench.end(claim, Class::Ok);
             settled += 1;
         }
