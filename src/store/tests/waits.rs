@@ -130,14 +130,12 @@ fn the_age_of_the_oldest_ready_job_leaves_out_what_could_not_run() {
     bench.enqueue("asked", "probe");
     bench.end(bench.claim(), Class::Auth);
     bench.enqueue("asked", "held");
-    for (kind, scope, name) in [
-        ("forgets", PauseScope::Provider, "forgets-bank"),
-        ("skips", PauseScope::Kind, "skips"),
-        ("b", PauseScope::Group, "paused"),
-    ] {
-        bench.store.enqueue(member(kind, "paused", &format!("{kind}-p"), None), "test").ok();
-        bench.store.pause(scope, name, None, "test").unwrap();
-    }
+    bench.enqueue("forgets", "paused provider");
+    bench.store.pause(PauseScope::Provider, "forgets-bank", None, "test").unwrap();
+    bench.enqueue("skips", "paused kind");
+    bench.store.pause(PauseScope::Kind, "skips", None, "test").unwrap();
+    put(&bench, "stopped", "paused group", None);
+    bench.store.pause(PauseScope::Group, "stopped", None, "test").unwrap();
     pass(&bench, 10);
     assert_eq!(age(), 0.0);
     bench.enqueue("b", "could");
@@ -145,8 +143,14 @@ fn the_age_of_the_oldest_ready_job_leaves_out_what_could_not_run() {
     assert_eq!(age(), 7.0);
     bench.end(bench.claim(), Class::Ok);
     assert_eq!(age(), 0.0);
-    bench.store.resume(PauseScope::Kind, "skips", None, "test").unwrap();
-    assert_eq!(age(), 0.0, "it waits for its group, which is paused");
+    for (scope, name) in
+        [(PauseScope::Provider, "forgets-bank"), (PauseScope::Kind, "skips"), (PauseScope::Group, "stopped")]
+    {
+        bench.store.resume(scope, name, None, "test").unwrap();
+        assert_eq!(age(), 17.0, "{name} could run, and has been due since noon");
+        bench.store.pause(scope, name, None, "test").unwrap();
+    }
+    assert_eq!(age(), 0.0);
 }
 
 #[test]
