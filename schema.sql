@@ -169,13 +169,16 @@ CREATE TABLE onceward_owners (
   gone_ms  INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- Order inside a group: the last place that is done, and for groups numbered by arrival the last place given.
+-- Order inside a group: the last place that is done, for groups numbered by arrival the last place given, and since
+-- when jobs wait for a place that is missing.
 CREATE TABLE onceward_groups (
   name      TEXT NOT NULL PRIMARY KEY,
   numbering TEXT NOT NULL CHECK (numbering IN ('app','arrival')),
   passed    INTEGER NOT NULL DEFAULT 0,
-  given     INTEGER NOT NULL DEFAULT 0
+  given     INTEGER NOT NULL DEFAULT 0,
+  gap_ms    INTEGER
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX onceward_groups_gap ON onceward_groups (gap_ms) WHERE gap_ms IS NOT NULL;
 
 -- Places that a person gave up: the group passes them when it gets there, unless a job has taken them meanwhile.
 CREATE TABLE onceward_skips (

@@ -9,7 +9,7 @@ use crate::clock::{Ms, millis};
 use crate::intent::{Generation, Intent, IntentState, Scope, WireStyle};
 use crate::job::{Job, Reason, Step};
 use crate::outcome::{Class, Outcome, Phase};
-use crate::retry::{backoff, window_open};
+use crate::retry::{backoff, spread, window_open};
 use std::time::Duration;
 
 /// What a provider promises about a repeat: which answer a second request under one key gets.
@@ -292,10 +292,11 @@ impl Facts<'_> {
         self.attempts >= self.terms.max_attempts
     }
 
-    /// When to try again: the class's own backoff, or the provider's wish if that is later.
+    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it.
     fn due(&self, outcome: &Outcome, n: u32, cap: Duration) -> Ms {
         let pause = backoff(n, self.terms.base, cap, self.now.jitter);
-        self.now.wall.plus(pause.max(outcome.retry_after.unwrap_or_default()))
+        let wish = outcome.retry_after.map_or(Duration::ZERO, |wish| spread(wish, self.now.jitter));
+        self.now.wall.plus(pause.max(wish))
     }
 
     fn retry_due(&self, outcome: &Outcome) -> Ms {

@@ -182,6 +182,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => findings.push(bad("keys", e.to_string())),
     }
     inbox(&store, findings);
+    missing_places(&store, findings);
     match store.stats() {
         Ok(stats) => {
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
@@ -199,6 +200,27 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => findings.push(bad("file", e.to_string())),
     }
     Ok(Some(store))
+}
+
+/// Places of groups that have not arrived, and that jobs wait for: only the app or a person can end it.
+fn missing_places(store: &Store, findings: &mut Vec<Finding>) {
+    match store.gaps() {
+        Ok(gaps) => findings.extend(gaps.iter().take(SHOWN as usize).map(|gap| {
+            bad(
+                "group",
+                format!(
+                    "{}: sequence {n} has not arrived, and {} jobs wait for it since {}. Enqueue it, or give it up with \
+                     `onceward group skip {} --sequence {n}`",
+                    gap.group,
+                    gap.waiting,
+                    gap.since,
+                    gap.group,
+                    n = gap.sequence
+                ),
+            )
+        })),
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
 }
 
 /// Refused rows of the SQL inbox: nobody but the app's people can mend them.
@@ -221,7 +243,7 @@ fn inbox(store: &Store, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Refused rows that `check` names one by one.
+/// Refused rows, and missing places, that `check` names one by one.
 const SHOWN: u32 = 20;
 
 #[cfg(test)]

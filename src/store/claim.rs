@@ -159,14 +159,15 @@ struct Head {
 pub(super) const DUE: &str = "SELECT id, state FROM onceward_jobs
   WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown') AND run_after_ms <= ?1
   ORDER BY run_after_ms LIMIT 100";
-const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
+pub(super) const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
     state = CASE state WHEN 'scheduled' THEN 'ready' ELSE state END WHERE id = ?1";
 /// The head of one kind.
 pub(super) const HEADS: &str = "SELECT priority, run_after_ms, id FROM onceward_jobs
   WHERE claimable = 1 AND group_paused = 0 AND kind = ?1 ORDER BY priority DESC, run_after_ms, id LIMIT ?2";
 pub(super) const NEXT: &str = "SELECT min(run_after_ms) FROM onceward_jobs
   WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown')";
-const RUNNING: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
+pub(super) const RUNNING: &str =
+    "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
 
 impl Round<'_> {
     fn claim(&self, most: usize) -> Result<Claimed, StoreError> {
@@ -433,7 +434,7 @@ fn words(reason: Reason) -> &'static str {
     }
 }
 
-const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
+pub(super) const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
     lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
     lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started

@@ -32,7 +32,7 @@ pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
-pub use read::{BlockedGroup, Filter, Stats, Story};
+pub use read::{BlockedGroup, Filter, Gap, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use schedules::Turn;
 pub use writer::Tx;

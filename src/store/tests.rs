@@ -14,11 +14,13 @@ mod events;
 mod file;
 mod laws;
 mod migration;
+mod load;
 mod order;
 mod pauses;
 mod people;
 mod providers;
 mod repeats;
+mod waits;
 
 struct TestDesk {
     kinds: Vec<KindDesk>,

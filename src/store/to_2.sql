@@ -1,5 +1,6 @@
--- Version 1 to 2: onceward_events gets an origin, a detail, further actions and scopes, and a chain. Rust fills the chain
--- from the old rows, which stand in onceward_step until then. As released: never to be edited.
+-- Version 1 to 2: onceward_events gets an origin, a detail, further actions and scopes, and a chain, and groups say since
+-- when a place is missing. Rust fills the chain from the old rows, which stand in onceward_step until then. As released:
+-- never to be edited.
 CREATE TABLE onceward_step AS SELECT seq, at_ms, actor, action, scope, name, sequence, why FROM onceward_events;
 -- Dropped and made anew under its own name: a rename would rewrite what an app's own views say of it.
 DROP TABLE onceward_events;
@@ -28,3 +29,15 @@ CREATE TRIGGER onceward_events_append_only BEFORE UPDATE ON onceward_events
 BEGIN SELECT raise(ABORT, 'events are append-only'); END;
 CREATE TRIGGER onceward_events_stay BEFORE DELETE ON onceward_events
 BEGIN SELECT raise(ABORT, 'events are append-only'); END;
+
+ALTER TABLE onceward_groups ADD COLUMN gap_ms INTEGER;
+CREATE INDEX onceward_groups_gap ON onceward_groups (gap_ms) WHERE gap_ms IS NOT NULL;
+-- A place is missing where jobs wait, nobody is out, and the lowest that is not done waits beyond the next place. Since
+-- when was not kept: it counts from the arrival of the first that waits.
+UPDATE onceward_groups SET gap_ms = (
+    SELECT j.created_ms FROM onceward_jobs j
+    WHERE j.group_name = name AND j.state IN ('waiting','parked') AND j.passed_over = 0 ORDER BY j.sequence LIMIT 1)
+  WHERE NOT EXISTS (SELECT 1 FROM onceward_jobs j
+      WHERE j.group_name = name AND j.state IN ('scheduled','ready','running','unknown'))
+    AND (SELECT j.state = 'waiting' AND j.sequence > passed + 1 FROM onceward_jobs j
+      WHERE j.group_name = name AND j.state IN ('waiting','parked') AND j.passed_over = 0 ORDER BY j.sequence LIMIT 1);

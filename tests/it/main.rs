@@ -20,6 +20,7 @@ mod migration;
 mod numbers;
 mod offline;
 mod operate;
+mod order;
 mod pause;
 mod refused;
 mod replies;
