@@ -314,3 +314,23 @@ fn two_programs_that_start_at_once_bring_the_file_forward_once() {
     let told = "SELECT count(*) FROM onceward_events WHERE action = 'migrate'";
     assert_eq!(conn.query_row(told, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
 }
+
+#[test]
+fn a_group_that_waits_for_a_missing_place_says_since_when_after_the_migration() {
+    let (_dir, path) = old_file();
+    // The head is put behind a place that never arrived, and waits like the others.
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "PRAGMA foreign_keys=OFF;
+             UPDATE onceward_jobs SET sequence = sequence + 10 WHERE group_name = 'g' AND state = 'waiting';
+             UPDATE onceward_jobs SET sequence = 9, state = 'waiting', claimable = 0, created_ms = 1700000000000,
+                 lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL, lease_step = NULL, lease_phase = NULL
+               WHERE group_name = 'g' AND sequence = 1;",
+        )
+        .unwrap();
+    let store = try_open(&path).unwrap();
+    let since: Vec<_> =
+        store.stats().unwrap().blocked_groups.iter().map(|g| (g.head.clone(), g.since)).collect();
+    assert_eq!(since, [("sequence 1 has not arrived".to_string(), Ms(1_700_000_000_000))]);
+}
