@@ -28,3 +28,5 @@ mod sweep;
 mod tills;
 mod twice;
 mod unknown;
+mod wire;
+mod wire_tls;

@@ -3,6 +3,7 @@
 
 mod laws;
 mod scene;
+pub mod wire;
 mod worker;
 
 pub use scene::{Scene, lookup};
