@@ -64,12 +64,29 @@ pub struct Config {
     secrets: Vec<PlacedSecret>,
 }
 
-/// A secret and where the config speaks of it.
+/// A secret, or another file that must be there, and where the config speaks of it.
 #[derive(Debug)]
 struct PlacedSecret {
     line: usize,
     field: String,
-    source: SecretSource,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Secret(SecretSource),
+    File(PathBuf),
+}
+
+impl Source {
+    fn missing(&self) -> Option<String> {
+        match self {
+            Source::Secret(source) => source.read().err(),
+            Source::File(path) => {
+                std::fs::read(path).err().map(|e| format!("the file {} cannot be read: {e}", path.display()))
+            }
+        }
+    }
 }
 
 /// `[http]`

@@ -37,21 +37,21 @@ pub struct Case {
 }
 
 /// A case whose connection breaks before a status, or inside the head.
-fn case(name: &'static str, fault: Fault, class: &'static str, phase: &'static str) -> Case {
+pub fn case(name: &'static str, fault: Fault, class: &'static str, phase: &'static str) -> Case {
     Case { name, fault, class, phase, status: None, then: Then::Doubt, total: "20s" }
 }
 
 impl Case {
-    fn status(self, status: u16) -> Case {
+    pub fn status(self, status: u16) -> Case {
         Case { status: Some(status), ..self }
     }
 
-    fn then(self, then: Then) -> Case {
+    pub fn then(self, then: Then) -> Case {
         Case { then, ..self }
     }
 
     /// For what ends only with the time: long enough for a busy machine to get that far.
-    fn within(self, total: &'static str) -> Case {
+    pub fn within(self, total: &'static str) -> Case {
         Case { total, ..self }
     }
 }
@@ -111,7 +111,7 @@ pub fn check_on(case: &Case, family: Family, wire: &Wire, h: Harness) {
     assert!(family == Family::B || case.then != Then::Doubt || asked.len() <= 1, "{name}: sent twice");
 }
 
-fn check_all(cases: Vec<Case>) {
+pub fn check_all(cases: Vec<Case>) {
     cases.iter().for_each(check);
 }
 
@@ -265,10 +265,9 @@ fn informational_answers_are_read_over_and_as_the_last_word_say_only_what_they_s
                 conn.request();
                 conn.flood(b"HTTP/1.1 100 Continue\r\n\r\n");
             }),
-            "timeout",
+            "interrupted",
             "sent",
-        )
-        .within("2s"),
+        ),
     ]);
 }
 

@@ -85,9 +85,10 @@ impl Reader<'_> {
         })
     }
 
-    fn tls(&self, value: &Value) -> Result<Tls, ConfigError> {
+    fn tls(&mut self, value: &Value) -> Result<Tls, ConfigError> {
         let t = value.table(&["ca_file", "client_cert", "client_key"])?;
-        let path = |name: &str| t.read(name, |v| v.path(self.folder));
+        let mut path = |name: &str| t.read(name, |v| self.file(v));
+        let ca_file = path("ca_file")?;
         let client = match (path("client_cert")?, path("client_key")?) {
             (None, None) => None,
             (Some(chain), Some(key)) => Some(ClientCert { chain, key }),
@@ -98,7 +99,7 @@ impl Reader<'_> {
                 return Err(t.error("client_key needs its client_cert: the file of the certificate"));
             }
         };
-        Ok(Tls { ca_file: path("ca_file")?, client })
+        Ok(Tls { ca_file, client })
     }
 
     fn auth(&mut self, value: &Value) -> Result<Auth, ConfigError> {

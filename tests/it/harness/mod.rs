@@ -1,6 +1,7 @@
 //! What every test stands on: a directory of its own with a config and a file, a provider, and the binary. A test that
 //! fails prints every command with its output, the jobs, the provider's requests and the workers' logs.
 
+pub mod certs;
 mod laws;
 mod scene;
 pub mod wire;

@@ -88,10 +88,6 @@ impl Wire {
         format!("{scheme}://{}", self.address)
     }
 
-    pub fn port(&self) -> u16 {
-        self.address.port()
-    }
-
     /// What has arrived, one entry a connection that got as far as a request.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
