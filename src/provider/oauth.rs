@@ -69,7 +69,8 @@ impl Tokens {
         let token = self.shelf(&provider.name).token(clock, provider, &client, || {
             fetch(http, provider, oauth2, &client).map_err(|why| {
                 let secrets = [client.secret.clone(), client.basic.clone()];
-                redact::words(&format!("no token from {}: {why}", oauth2.token_url), &secrets)
+                // No colon after the address: what follows a name that ends in "token" is masked.
+                redact::words(&format!("the token server {} gave none: {why}", oauth2.token_url), &secrets)
             })
         })?;
         let mut credential = auth::bearer(token, String::new())?;
@@ -230,4 +231,89 @@ fn read(answer: &Answer) -> Result<Fetched, String> {
         _ => None,
     };
     Ok(Fetched { text: token.to_string(), lasts_s: lasts.unwrap_or(UNSAID_S) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Scene;
+    use super::*;
+    use crate::clock::{ManualClock, Ms};
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    fn client(secret: &str) -> Client {
+        Client { secret: secret.into(), basic: secret.into() }
+    }
+
+    fn gives(n: usize, lasts_s: i64) -> Result<Fetched, String> {
+        Ok(Fetched { text: format!("tok-{n}"), lasts_s })
+    }
+
+    /// Eight threads at once: one fetches, and all get what came of it, be it a token or a failure.
+    #[test]
+    fn one_thread_fetches_and_the_others_share_what_comes_of_it() {
+        for fails in [false, true] {
+            let (shelf, clock) = (Shelf::default(), ManualClock::at(Ms(0)));
+            let provider = Scene::new("http://127.0.0.1:1").provider;
+            let (fetches, start) = (AtomicUsize::new(0), Barrier::new(8));
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let result = shelf.token(&clock, &provider, &client("a"), || {
+                            let n = fetches.fetch_add(1, Ordering::SeqCst) + 1;
+                            // Long enough for the others to come and wait.
+                            std::thread::sleep(Duration::from_millis(300));
+                            if fails { Err("down".into()) } else { gives(n, 3600) }
+                        });
+                        let expected = if fails { Err("down".to_string()) } else { Ok("tok-1".to_string()) };
+                        assert_eq!(result, expected);
+                    });
+                }
+            });
+            assert_eq!(fetches.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    #[test]
+    fn a_token_is_renewed_a_margin_before_its_end_and_the_old_one_does_until_then() {
+        let (shelf, clock) = (Shelf::default(), ManualClock::at(Ms(0)));
+        let provider = Scene::new("http://127.0.0.1:1").provider;
+        let token =
+            |fetched: Result<Fetched, String>| shelf.token(&clock, &provider, &client("a"), || fetched);
+        let unasked = || Err("nobody was to be asked".to_string());
+        assert_eq!(token(gives(1, 3600)).unwrap(), "tok-1");
+        clock.advance(Duration::from_secs(3539));
+        assert_eq!(token(unasked()).unwrap(), "tok-1");
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(token(Err("down".into())).unwrap(), "tok-1", "it holds for a minute yet");
+        assert_eq!(token(gives(2, 10)).unwrap(), "tok-2");
+        clock.advance(Duration::from_millis(8999));
+        assert_eq!(token(unasked()).unwrap(), "tok-2");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(token(gives(3, 0)).unwrap(), "tok-3");
+        assert_eq!(token(Err("down".into())).unwrap_err(), "down", "it had ended at once");
+        // An absurd time is not believed, and a negative one is none.
+        assert_eq!(token(gives(4, i64::MAX)).unwrap(), "tok-4");
+        clock.advance(Duration::from_secs(86_400));
+        assert_eq!(token(gives(5, -5)).unwrap(), "tok-5");
+        assert_eq!(token(gives(6, 60)).unwrap(), "tok-6");
+    }
+
+    #[test]
+    fn another_secret_gets_another_token_and_a_refused_one_is_not_shown_again() {
+        let (tokens, clock) = (Tokens::default(), ManualClock::at(Ms(0)));
+        let provider = Scene::new("http://127.0.0.1:1").provider;
+        let shelf = tokens.shelf("bank");
+        let token =
+            |secret: &str, n| shelf.token(&clock, &provider, &client(secret), || gives(n, 3600)).unwrap();
+        assert_eq!(token("a", 1), "tok-1");
+        assert_eq!(token("b", 2), "tok-2");
+        let shown = |n: usize| auth::bearer(format!("tok-{n}"), String::new()).unwrap();
+        tokens.refused("bank", &shown(1));
+        assert_eq!(token("b", 3), "tok-2", "an older token was refused, not this one");
+        tokens.refused("bank", &shown(2));
+        assert_eq!(token("b", 3), "tok-3");
+    }
 }

@@ -15,6 +15,7 @@ mod load;
 mod external;
 mod locked;
 mod numbers;
+mod oauth;
 mod offline;
 mod operate;
 mod pause;

@@ -23,7 +23,7 @@ fn files_with(dir: &Path, what: &str, found: &mut Vec<String>) {
 }
 
 #[track_caller]
-fn assert_nowhere(h: &Harness, keys: &[&str], what: &str) {
+pub fn assert_nowhere(h: &Harness, keys: &[&str], what: &str) {
     let mut said = String::new();
     for key in keys {
         said += &h.run(&["show", key]).ok().to_string();
