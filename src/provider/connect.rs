@@ -219,3 +219,50 @@ fn nobodys(ip: IpAddr) -> bool {
         IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Class;
+    use std::net::TcpListener;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn open(lookup: Lookup, port: u16, limit: Duration) -> Result<Line, Broken> {
+        let tls = Tls::default();
+        let uri = format!("http://bank.example:{port}").parse().unwrap();
+        Dial::new(lookup).open(&uri, Route { tls: &tls, proxy: None }, limit)
+    }
+
+    #[track_caller]
+    fn fails(line: Result<Line, Broken>, phase: Phase, says: &str) {
+        let broken = line.map(|line| line.addresses).unwrap_err();
+        assert_eq!((broken.class, broken.phase), (Class::NotSent, phase), "{}", broken.error);
+        assert!(broken.error.contains(says), "{}", broken.error);
+    }
+
+    #[test]
+    fn where_the_first_address_of_a_name_refuses_the_next_one_is_tried() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let both: Lookup = |_, port| Ok(vec![([127, 0, 0, 2], port).into(), ([127, 0, 0, 1], port).into()]);
+        assert_eq!(open(both, port, LIMIT).unwrap().addresses.len(), 2);
+        assert!(server.accept().is_ok());
+        let closed: Lookup = |_, port| Ok(vec![([127, 0, 0, 2], port).into(), ([127, 0, 0, 3], port).into()]);
+        fails(open(closed, port, LIMIT), Phase::Connect, "cannot connect to bank.example");
+    }
+
+    #[test]
+    fn names_that_cannot_be_used_are_said() {
+        fails(open(|_, _| Ok(Vec::new()), 1, LIMIT), Phase::Resolve, "no address");
+        fails(open(|_, _| Err(io::Error::other("SERVFAIL")), 1, LIMIT), Phase::Resolve, "SERVFAIL");
+        let tampered: Lookup =
+            |_, port| Ok(vec![([127, 0, 0, 1], port).into(), ([169, 254, 169, 254], port).into()]);
+        fails(open(tampered, 1, LIMIT), Phase::Resolve, "no provider can be");
+        let asleep: Lookup = |_, _| {
+            std::thread::sleep(Duration::from_secs(5));
+            Ok(Vec::new())
+        };
+        fails(open(asleep, 1, Duration::from_millis(200)), Phase::Resolve, "within 200ms");
+    }
+}
