@@ -16,10 +16,13 @@ use ureq::config::Config as AgentConfig;
 use ureq::unversioned::transport::time::Instant as At;
 use ureq::unversioned::transport::{Buffers, LazyBuffers, NextTimeout, Transport, TransportAdapter};
 
-/// What was read from which files, by the files' names.
+/// What was made of which files: the digest of their contents, and the settings.
+type Made = (Vec<u8>, Arc<ClientConfig>);
+
+/// Settings by the names of their files. The platform's roots are read when settings are first made.
 #[derive(Default)]
 pub struct Settings {
-    known: Mutex<BTreeMap<Tls, (Vec<u8>, Arc<ClientConfig>)>>,
+    known: Mutex<BTreeMap<Tls, Made>>,
 }
 
 impl Settings {

@@ -375,8 +375,8 @@ fn encodings_that_nobody_asked_for_are_not_undone() {
         );
         case(name, says([head.as_bytes(), body].concat()), "bad_response", "body").status(200)
     };
-    // Some 250 MB of zeros in half a megabyte.
-    let bomb = zeros(1_000_000 / 13 * 8 / 8 * 4);
+    // Some 77 MB of zeros in half a megabyte.
+    let bomb = zeros(300_000);
     let gzip = [&b"\x1f\x8b\x08\0\0\0\0\0\0\xff"[..], &bomb].concat();
     check_all(vec![
         encoded("gzip bomb", "gzip", &gzip),
@@ -384,13 +384,12 @@ fn encodings_that_nobody_asked_for_are_not_undone() {
         encoded("twice", "gzip, gzip", &gzip),
         encoded("thrice", "gzip, deflate, br", &zeros(10)),
     ]);
-    for wire in [Wire::start(Vec::new(), good(), None)] {
-        let h = scene(Family::B, &wire, "20s").start();
-        h.payout(1);
-        h.work_until_idle();
-        let asked = wire.asked();
-        assert!(matches!(asked[0].header("accept-encoding"), None | Some("identity")), "{}", asked[0].head);
-    }
+    let wire = Wire::start(Vec::new(), good(), None);
+    let h = scene(Family::B, &wire, "20s").start();
+    h.payout(1);
+    h.work_until_idle();
+    let asked = wire.asked();
+    assert_eq!(asked[0].header("accept-encoding"), Some("identity"), "{}", asked[0].head);
 }
 
 /// A deflate stream of `runs` times 258 zeros: a literal, and then copies of it, in the fixed code (RFC 1951, 3.2.6).
