@@ -219,8 +219,10 @@ fn wire<'a>(
 /// Whether the status alone does not say what the answer means, and its body cannot be read: the profile tells this
 /// status's meanings apart by a code in the body, and the body came encoded though that was not asked for.
 fn blind(answer: &http::Answer, provider: &Provider) -> bool {
-    let encoded = answer.headers.iter().filter(|(name, _)| name == "content-encoding");
-    let encoded = encoded.into_iter().any(|(_, value)| !value.trim().eq_ignore_ascii_case("identity"));
+    let plain =
+        |coding: &str| matches!(coding.trim().to_ascii_lowercase().as_str(), "" | "identity" | "chunked");
+    let codings = answer.headers.iter().filter(|(n, _)| n == "content-encoding" || n == "transfer-encoding");
+    let encoded = codings.flat_map(|(_, value)| value.split(',')).any(|coding| !plain(coding));
     encoded && by_code(answer.status, &provider.profile)
 }
 

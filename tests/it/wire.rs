@@ -271,6 +271,13 @@ fn informational_answers_are_read_over_and_as_the_last_word_say_only_what_they_s
         before("102 before", "102 Processing"),
         before("103 before", "103 Early Hints\r\nlink: </x>"),
         case("102 last", says("HTTP/1.1 102 Processing\r\n\r\n"), "in_progress", "headers").status(102),
+        case(
+            "101 last",
+            says("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"),
+            "in_progress",
+            "body",
+        )
+        .status(101),
         case("100 last", says("HTTP/1.1 100 Continue\r\n\r\n"), "interrupted", "sent"),
         case("103 last", says("HTTP/1.1 103 Early Hints\r\n\r\n"), "interrupted", "sent"),
         case(
@@ -351,7 +358,8 @@ fn a_refusal_whose_code_cannot_be_read_refuses_nothing() {
     let head =
         format!("HTTP/1.1 400 Bad\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", bomb.len());
     let encoded = says([head.as_bytes(), &bomb].concat());
-    for fault in [flood, encoded] {
+    let below = says(b"HTTP/1.1 400 Bad\r\ntransfer-encoding: gzip, chunked\r\n\r\n1\r\n\xff\r\n0\r\n\r\n");
+    for fault in [flood, encoded, below] {
         let wire = Wire::start(vec![fault], good(), None);
         let h = scene(Family::A, &wire, "20s").start();
         let key = h.payout(1);
@@ -424,6 +432,25 @@ fn lengths_that_contradict_are_never_a_success_of_half_an_answer() {
         said("two lengths", &format!("content-length: {n}\r\ncontent-length: 10"), GOOD),
         said("a negative length", "content-length: -1", GOOD),
         said("a length of letters", "content-length: ten", GOOD),
+        Case {
+            class: "ok",
+            phase: "body",
+            then: Then::Settled,
+            ..said("one length twice", &format!("content-length: {n}\r\ncontent-length: {n}"), GOOD)
+                .status(200)
+        },
+        // Chunks outrank a length (RFC 9112, 6.3).
+        Case {
+            class: "ok",
+            phase: "body",
+            then: Then::Settled,
+            ..said(
+                "chunks and a length",
+                "content-length: 10\r\ntransfer-encoding: chunked",
+                &format!("{n:x}\r\n{GOOD}\r\n0\r\n\r\n"),
+            )
+            .status(200)
+        },
         said("an immense length", "content-length: 99999999999999999999999", GOOD),
     ]);
 }
@@ -439,6 +466,38 @@ fn chunks_that_are_none_are_in_doubt() {
         said("a negative size", "-5\r\n{}\r\n0\r\n\r\n"),
         said("an immense size", "ffffffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
         said("a size and no end", "3c"),
+        case(
+            "an endless extension",
+            fault(|conn| {
+                conn.request();
+                conn.say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3c;x=");
+                conn.flood(&b"yyyyyyyy".repeat(1000));
+            }),
+            "interrupted",
+            "body",
+        )
+        .status(200),
+        case(
+            "endless trailers",
+            fault(|conn| {
+                conn.request();
+                conn.say(format!(
+                    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3c\r\n{GOOD}\r\n0\r\n"
+                ));
+                conn.flood(&b"x: y\r\n".repeat(1000));
+            }),
+            "timeout",
+            "body",
+        )
+        .status(200)
+        .within("2s"),
+        case(
+            "an encoding below the chunks",
+            says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n1\r\n\xff\r\n0\r\n\r\n"),
+            "bad_response",
+            "body",
+        )
+        .status(200),
         said("no line end after a chunk", &format!("3c\r\n{GOOD}XX0\r\n\r\n")),
     ]);
 }

@@ -86,7 +86,17 @@ fn a_connection_that_is_cut_under_tls_is_in_doubt() {
         })
     };
     let half = &GOOD[..20];
+    // The beginning of a record of 16 KiB, and then a byte of it now and then.
+    let dribble = fault(|conn| {
+        use std::io::Write;
+        conn.request();
+        let _ = conn.raw.write_all(b"\x17\x03\x03\x40\x00");
+        while conn.raw.write_all(b"x").is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
     for case in [
+        case("a dribble", dribble, "timeout", "sent").within("2s"),
         case("before the status", cut_after(String::new()), "interrupted", "sent"),
         case(
             "with a length",
@@ -164,7 +174,9 @@ fn files_of_tls_that_cannot_be_used_are_named_before_anything_is_sent() {
     let mut worker = h.spawn_worker(&[]);
     let job = h.show_until(&key, |job| job["error_class"] == "not_sent");
     assert!(job["last_error"].as_str().is_some_and(|e| e.contains("no certificate in PEM")), "{job:#}");
-    // Read again when it changes: no restart.
+    // Read again when it changes, from nothing to another root to the right one: no restart.
+    std::fs::write(h.dir.path().join("ca.pem"), &Authority::new("theirs").pem).expect("written");
+    h.show_until(&key, |job| job["last_error"].as_str().is_some_and(|e| e.contains("UnknownIssuer")));
     std::fs::write(h.dir.path().join("ca.pem"), &authority.pem).expect("written");
     h.show_until(&key, |job| job["state"] == "settled");
     worker.kill9();
