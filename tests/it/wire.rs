@@ -1,14 +1,14 @@
 //! Broken wires: each way in which an exchange can go wrong below HTTP, with the real worker. For each: the class and
 //! the phase of the attempt, what becomes of job and intent, and that nothing went out under a second key.
 //!
-//! Rows of the transport table in ARCHITECTURE.md's terms: name (`a_name_…`), connection, TLS (`wire_tls`), part sent,
-//! whole sent, closed before the status, inside the head, inside the body.
+//! A fault that has no end of its own lasts longer than any call may: a call that outlived its time would end otherwise
+//! than as the timeout that is expected. TLS is in `wire_tls`, proxies in `wire_proxy`, the sweep in `wire_sweep`.
 
 use crate::harness::wire::{Conn, Fault, Wire, fault, http, says};
 use crate::harness::*;
 use onceward::demo::provider::Family;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub const GOOD: &str = r#"{"id":"po_1","amount":1001,"currency":"EUR","status":"paid"}"#;
 
@@ -76,9 +76,7 @@ fn check(case: &Case) {
 pub fn check_on(case: &Case, family: Family, wire: &Wire, h: Harness) {
     let name = case.name;
     let key = h.payout(1);
-    let start = Instant::now();
     let output = h.work_until_idle();
-    assert!(start.elapsed() < wire::PATIENCE, "{name}: held past its time");
     assert!(!output.stderr.contains("panicked"), "{name}: {output}");
     let job = h.show(&key);
     let first = tries(&job).next().unwrap_or_else(|| panic!("{name}: no try: {job:#}"));
