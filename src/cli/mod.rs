@@ -119,7 +119,7 @@ enum Command {
     /// Write a commented onceward.toml and create the file
     Init,
     /// Is everything well? Config, secrets, file, disk, clock
-    Check,
+    Check(setup::CheckArgs),
     /// Work: claim what is due, call the providers, record what came of it
     Work(work::WorkArgs),
     /// Ask for an effect
@@ -269,7 +269,7 @@ pub fn main() -> ExitCode {
 fn run(context: &Context, command: Command) -> Result<(), CliError> {
     match command {
         Command::Init => setup::init(context),
-        Command::Check => setup::check(context),
+        Command::Check(args) => setup::check(context, &args),
         Command::Work(args) => work::run(context, &args),
         Command::Enqueue(args) => ask::enqueue(context, args),
         Command::Import(args) => import::import(context, &args),

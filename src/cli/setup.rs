@@ -4,12 +4,15 @@ use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
 use crate::config::Config;
 use crate::job::{Code, Refusal};
+use crate::provider::{self, Providers};
 use crate::schedule::Schedule;
 use crate::store::{RefusedRow, Store, StoreError};
+use clap::Args;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What `init` writes: it runs as it is, and explains each line.
 const CONFIG: &str = include_str!("init.toml");
@@ -60,9 +63,28 @@ struct Finding {
     ok: bool,
     what: &'static str,
     finding: String,
+    #[serde(flatten)]
+    online: Option<OnlineView>,
 }
 
-pub fn check(context: &Context) -> Result<(), CliError> {
+/// What `check --online` adds to a finding.
+#[derive(Serialize)]
+struct OnlineView {
+    provider: String,
+    /// `dns`, `tcp`, `tls`, `token` or `read`.
+    step: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_days: Option<i64>,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Reach each provider too: name, TCP, TLS and a harmless read; nothing that could have an effect
+    #[arg(long)]
+    online: bool,
+}
+
+pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     let opened = context.load()?;
     let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
     let missing = opened.config.missing_secrets();
@@ -81,6 +103,10 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     };
     let schedules = opened.config.schedules.values();
     findings.extend(schedules.map(|s| schedule(s, store.as_ref(), opened.clock.now())));
+    if args.online {
+        let providers = Providers::new(Arc::clone(&opened.config), Arc::clone(&opened.clock));
+        findings.extend(providers.online().into_iter().map(online));
+    }
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
@@ -99,11 +125,17 @@ pub fn check(context: &Context) -> Result<(), CliError> {
 }
 
 fn fine(what: &'static str, finding: String) -> Finding {
-    Finding { ok: true, what, finding }
+    Finding { ok: true, what, finding, online: None }
 }
 
 fn bad(what: &'static str, finding: String) -> Finding {
-    Finding { ok: false, what, finding }
+    Finding { ok: false, what, finding, online: None }
+}
+
+fn online(found: provider::Finding) -> Finding {
+    let provider::Finding { ok, provider, step, words, certificate_days } = found;
+    let finding = format!("{provider}, {step}: {words}");
+    Finding { ok, what: "online", finding, online: Some(OnlineView { provider, step, certificate_days }) }
 }
 
 fn clock(clock: &dyn Clock) -> Finding {

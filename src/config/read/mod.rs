@@ -12,7 +12,7 @@ pub(super) mod walk;
 
 pub use units::duration as parse_duration;
 
-use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Store, Worker};
+use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Source as Needed, Store, Worker};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ impl Config {
     /// The secrets that cannot be read now, each with its place. Every one of them is tried.
     pub fn missing_secrets(&self) -> Vec<ConfigError> {
         let missing = |secret: &PlacedSecret| {
-            secret.source.read().err().map(|message| ConfigError {
+            secret.source.missing().map(|message| ConfigError {
                 file: self.file.clone(),
                 line: Some(secret.line),
                 field: secret.field.clone(),
@@ -128,9 +128,19 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn secret(&mut self, value: &Value) -> Result<SecretSource, ConfigError> {
         let source = value.secret(self.folder)?;
-        let field = value.field.clone();
-        self.secrets.push(PlacedSecret { line: value.line(), field, source: source.clone() });
+        self.place(value, Needed::Secret(source.clone()));
         Ok(source)
+    }
+
+    /// A file that must be there.
+    fn file(&mut self, value: &Value) -> Result<PathBuf, ConfigError> {
+        let path = value.path(self.folder)?;
+        self.place(value, Needed::File(path.clone()));
+        Ok(path)
+    }
+
+    fn place(&mut self, value: &Value, source: Needed) {
+        self.secrets.push(PlacedSecret { line: value.line(), field: value.field.clone(), source });
     }
 
     fn store(&self, value: Option<Value>) -> Result<Store, ConfigError> {

@@ -2,8 +2,10 @@
 //! fails prints every command with its output, the jobs, the provider's requests and the workers' logs.
 
 mod disk;
+pub mod certs;
 mod laws;
 mod scene;
+pub mod wire;
 mod worker;
 
 pub use disk::Disk;
