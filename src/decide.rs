@@ -138,6 +138,8 @@ pub enum Signal {
     Failure,
     /// Stop sending at once: the credential is refused, or the address is wrong.
     Hold,
+    /// Stop sending until a person says otherwise: the provider wants no more.
+    Disable,
 }
 
 /// A decision: what `store::record` is to write, no more and no less.
@@ -210,7 +212,7 @@ pub fn decide(
     let mut g = intent.generation.clone();
     let doubted = g.unknown;
     // What had no effect starts no window and no lag, unless something of the generation is in doubt already.
-    let harmless = outcome.class == Class::Throttled || not_applied(outcome);
+    let harmless = (outcome.class == Class::Throttled && !outcome.doubt) || not_applied(outcome);
     if left && (doubted || !harmless) {
         note_send(&mut g, outcome, now);
     }
@@ -244,7 +246,11 @@ fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
 }
 
 fn signal(step: Step, outcome: &Outcome) -> Signal {
+    if outcome.disable {
+        return Signal::Disable;
+    }
     match outcome.class {
+        Class::Throttled if outcome.doubt => Signal::Failure,
         Class::Auth | Class::Redirected => Signal::Hold,
         Class::NotSent | Class::Timeout | Class::ServerError | Class::Interrupted => Signal::Failure,
         Class::LookupFailed if outcome.hold => Signal::Hold,
@@ -359,9 +365,14 @@ impl Facts<'_> {
             }
             // The provider is held: the job itself may go as soon as the hold ends.
             Class::Auth => self.not_its_fault(g, self.now.wall),
+            Class::Throttled if outcome.doubt => {
+                g.unknown = true;
+                self.doubt(g, self.retry_due(outcome))
+            }
             Class::Throttled => self.not_its_fault(g, self.retry_due(outcome)),
             Class::InProgress => {
                 g.unknown = true;
+                g.no_resend |= outcome.again == Some(false);
                 self.doubt(g, self.retry_due(outcome))
             }
             Class::Redirected if !doubted => {
@@ -383,7 +394,11 @@ impl Facts<'_> {
             }
             Class::ServerError => {
                 g.unknown = true;
-                g.server_errors = g.server_errors.saturating_add(1);
+                // The provider itself may say that this error is not the last word, or that it is.
+                if outcome.again != Some(true) {
+                    g.server_errors = g.server_errors.saturating_add(1);
+                }
+                g.no_resend |= outcome.again == Some(false);
                 self.doubt(g, self.retry_due(outcome))
             }
             Class::HandlerError if outcome.not_applied => self.not_applied(g, outcome),

@@ -7,6 +7,7 @@
 mod body;
 mod cards;
 mod intake;
+mod key;
 mod profile;
 mod read;
 mod secret;
@@ -14,7 +15,10 @@ mod template;
 
 pub use body::BodyTemplate;
 pub use intake::{Rendered, Request};
-pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
+pub use key::{KeyChars, KeyPlace, KeyRule};
+pub use profile::{
+    About, BodyCode, Certainty, Duplicate, Fact, KeyScope, Profile, ReplayMarker, StatusRule, Statuses,
+};
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits};
@@ -139,6 +143,8 @@ pub struct Provider {
     pub breaker_failures: u32,
     /// How long it stays open before a probe.
     pub cool_down: Duration,
+    /// The secrets that sign its requests, the newest first; empty unless the profile signs.
+    pub signing: Vec<SecretSource>,
 }
 
 /// How a provider knows who calls. Values are read (again) at each call, so that a rotated secret takes effect.

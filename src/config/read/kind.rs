@@ -2,7 +2,7 @@
 
 use super::walk::{Value, instead, is_token, not_a_header};
 use crate::config::intake;
-use crate::config::profile::KeyPlace;
+use crate::config::KeyPlace;
 use crate::config::template::{Builtin, Template, currency_digits};
 use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Lookup, Provider, Reply, RequestTemplate};
 use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
@@ -301,8 +301,9 @@ fn lookup(value: &Value, provider: Option<&Provider>) -> Result<(Lookup, LookupT
             value.error(format!("a look-up needs an address: add base_url to [providers.{}]", provider.name))
         );
     }
+    let known = provider.and_then(|p| p.profile.lookup_lag).unwrap_or_default();
     let terms = LookupTerms {
-        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(Duration::from_secs(120)),
+        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(known.max(Duration::from_secs(120))),
         authoritative: t.read("authoritative", Value::flag)?.unwrap_or(false),
     };
     Ok((Lookup { path: path(&path_value, Builtin::IN_REQUEST)?, reply: reading(&t)? }, terms))

@@ -77,7 +77,7 @@ impl Config {
         let document = source.document(text)?;
         let root = Value::root(source, &document);
         let t =
-            root.table(&["store", "worker", "http", "schedules", "alerts", "limits", "providers", "kinds"])?;
+            root.table(&["store", "worker", "http", "schedules", "alerts", "limits", "profiles", "providers", "kinds"])?;
         if let Some(later) = LATER.iter().find_map(|name| t.get(name)) {
             return Err(later.error("this is not supported yet by this version: take the table out"));
         }
@@ -86,9 +86,10 @@ impl Config {
         let worker = worker(t.get("worker"))?;
         let limits = limits(t.get("limits"))?;
         let http = t.get("http").map(|http| reader.http(&http)).transpose()?;
+        let profiles = provider::profiles(t.get("profiles"))?;
         let mut providers = BTreeMap::new();
         for (name, value) in t.get("providers").map(|v| v.entries()).transpose()?.unwrap_or_default() {
-            providers.insert(name.clone(), reader.provider(&name, &value)?);
+            providers.insert(name.clone(), reader.provider(&name, &value, &profiles)?);
         }
         let mut kinds = BTreeMap::new();
         for (name, value) in t.get("kinds").map(|v| v.entries()).transpose()?.unwrap_or_default() {
