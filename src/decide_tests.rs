@@ -18,6 +18,7 @@ fn terms(family: Family, lookup: Option<bool>) -> Terms {
         cap: Duration::from_secs(60),
         max_age: Duration::from_secs(72 * 3600),
         on_parked: OnParked::Block,
+        on_unknown: OnUnknown::Park,
         breaker: BreakerTerms { failures: 5, cool_down: Duration::from_secs(30) },
     }
 }

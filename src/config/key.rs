@@ -126,7 +126,11 @@ impl KeyRule {
             self.chars = chars;
         }
         if self.max.is_some_and(|max| max < self.min) {
-            return Err(t.error(format!("no key is at least {} and at most {} long", self.min, self.max.unwrap_or(0))));
+            return Err(t.error(format!(
+                "no key is at least {} and at most {} long",
+                self.min,
+                self.max.unwrap_or(0)
+            )));
         }
         if let Some(limit) = ["min", "max", "chars"].iter().find_map(|name| t.get(name))
             && *place == KeyPlace::None
@@ -162,7 +166,9 @@ impl KeyRule {
             return Ok(());
         }
         if let Some(c) = key.chars().find(|c| !self.chars.has(*c)) {
-            return Err(format!("the provider sees this key as it is, and does not take {c:?} in it (raw = true; {self})"));
+            return Err(format!(
+                "the provider sees this key as it is, and does not take {c:?} in it (raw = true; {self})"
+            ));
         }
         let room = self.max.map(|max| max.saturating_sub(GENERATION_LENGTH));
         if key.len() < self.min || room.is_some_and(|room| key.len() > room) {
@@ -177,12 +183,14 @@ impl KeyRule {
     /// Whether the text of a key template can be part of a raw key.
     pub(super) fn admits_text(&self, text: &str) -> Result<(), String> {
         if let Some(c) = text.chars().find(|c| !self.chars.has(*c)) {
-            return Err(format!("the provider sees this key as it is (raw = true), and does not take {c:?} in it"));
+            return Err(format!(
+                "the provider sees this key as it is (raw = true), and does not take {c:?} in it"
+            ));
         }
         match self.max.map(|max| max.saturating_sub(GENERATION_LENGTH)) {
-            Some(room) if text.len() > room => {
-                Err(format!("the provider sees this key as it is (raw = true), and it is longer than {room} characters already"))
-            }
+            Some(room) if text.len() > room => Err(format!(
+                "the provider sees this key as it is (raw = true), and it is longer than {room} characters already"
+            )),
             _ => Ok(()),
         }
     }

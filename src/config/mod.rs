@@ -74,6 +74,8 @@ struct PlacedSecret {
     line: usize,
     field: String,
     source: SecretSource,
+    /// It signs, so that it has a shape of its own.
+    signs: bool,
 }
 
 /// `[http]`

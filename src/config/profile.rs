@@ -313,7 +313,9 @@ impl Profile {
     fn consistent(&self, at: &Value) -> Result<(), ConfigError> {
         let forgets = self.family == Family::E;
         if forgets && (self.key != KeyPlace::None || self.window.is_some()) {
-            return Err(at.error("family E remembers no key, so it has neither key nor window: take them out"));
+            return Err(
+                at.error("family E remembers no key, so it has neither key nor window: take them out")
+            );
         }
         if !forgets && self.key == KeyPlace::None {
             return Err(at.error("where does the key go? Write key = { header = \"Idempotency-Key\" }, or family = \"E\" for a provider that takes none"));
@@ -528,18 +530,48 @@ mod tests {
         }
     }
 
+    /// A fact of what is not verified is worth nothing if nobody knows that it is not.
     #[test]
-    fn stripe_tells_a_mismatch_from_a_running_request() {
-        let stripe = Profile::builtin("stripe").unwrap();
-        let class = |status: u16, is: &str| {
-            let rule = stripe
-                .statuses
-                .iter()
-                .find(|r| r.status == status && r.code.as_ref().is_some_and(|c| c.1 == is));
-            rule.map(|r| r.class)
-        };
-        assert_eq!(class(400, "idempotency_error"), Some(Class::KeyMismatch));
-        assert_eq!(class(409, "idempotency_key_in_use"), Some(Class::InProgress));
-        assert_eq!(stripe.window, Some(Duration::from_secs(86_400)));
+    fn every_part_of_every_profile_has_a_fact_with_a_source() {
+        for name in Profile::builtin_names() {
+            let profile = Profile::builtin(name).unwrap();
+            let has = |about: About| profile.facts.iter().any(|f| f.about == about);
+            assert!(has(About::Repeat), "{name} says nothing of repeats");
+            let keyed = profile.key != KeyPlace::None;
+            for about in [About::Key, About::Limits, About::Window, About::Scope] {
+                assert!(!keyed || has(about), "{name} says nothing of {about}");
+            }
+            let hinted = profile.should_retry.is_some() || profile.reset.is_some();
+            assert!(!hinted || has(About::Hints), "{name}");
+            assert!(!profile.statuses.iter().any(|r| r.code.is_some()) || has(About::Statuses), "{name}");
+            assert!(profile.lookup_lag.is_none() || has(About::Lookup), "{name}");
+            // An Adyen or a Stripe key is a UUID, and no profile refuses one.
+            assert_eq!(profile.key_rule.check_style(false), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn where_the_window_is_not_known_it_is_short() {
+        let window = |name: &str| Profile::builtin(name).unwrap().window.map(|w| w.as_secs());
+        for (name, seconds) in [
+            ("stripe", 86_400),
+            ("stripe-v2", 30 * 86_400),
+            ("paypal", 3 * 3600),
+            ("paypal-payouts", 30 * 86_400),
+            ("square", 86_400),
+            ("gocardless", 86_400),
+            ("adyen", 7 * 86_400),
+            ("mollie", 3600),
+            ("razorpay", 86_400),
+            ("wise", 86_400),
+            ("modern-treasury", 86_400),
+            ("xero", 360),
+            ("quickbooks", 86_400),
+            ("resend", 86_400),
+            ("brevo", 900),
+            ("generic", 86_400),
+        ] {
+            assert_eq!(window(name), Some(seconds), "{name}");
+        }
     }
 }

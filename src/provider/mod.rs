@@ -1,7 +1,7 @@
 //! The only place that makes outgoing calls: one call in, one [`Outcome`] out. No SQL, no decisions.
 //!
 //! `request` renders what is sent, `http` makes one exchange and knows whether a byte left, `reply` and `read` say what
-//! an answer means, `redact` keeps secrets out of what is kept, `handler` calls an app's own closures. Nothing here
+//! an answer means, `sign` signs webhooks, `redact` keeps secrets out of what is kept, `handler` calls an app's own closures. Nothing here
 //! tries twice.
 
 mod auth;
@@ -12,6 +12,7 @@ mod read;
 mod redact;
 mod reply;
 mod request;
+mod sign;
 #[cfg(test)]
 mod tests;
 
@@ -98,14 +99,23 @@ impl Providers {
             Ok(found) => found,
             Err(why) => return unsent(why, &[]),
         };
-        let credential = match auth::read(provider) {
+        let mut credential = match auth::read(provider) {
             Ok(credential) => credential,
             Err(why) => return unsent(format!("providers.{}.auth: {why}", provider.name), &[]),
         };
-        let wire = match wire(call, kind, provider, &credential) {
+        let mut wire = match wire(call, kind, provider, &credential) {
             Ok(wire) => wire,
             Err(why) => return unsent(why, &credential.secrets),
         };
+        if provider.profile.signed && call.step == Step::Send {
+            match sign::sign(&provider.signing, &call.intent.wire_key, started, &call.frozen.body) {
+                Ok(signed) => {
+                    wire.headers.extend(signed.headers.into_iter().map(|(n, v)| (n, v, false)));
+                    credential.secrets.extend(signed.secrets);
+                }
+                Err(why) => return unsent(format!("providers.{}.signing: {why}", provider.name), &[]),
+            }
+        }
         let exchange = self.http.exchange(&wire, call.before_first_byte);
 
         let ask = reply::Ask {

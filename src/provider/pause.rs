@@ -30,7 +30,8 @@ pub fn retry_after(headers: &[(String, String)], ms_header: Option<&str>, now: M
 /// now. No limit is lifted in thirty years, so that the two sorts of number cannot be mistaken for each other.
 pub fn limit_lifted(headers: &[(String, String)], name: &str, now: Ms) -> Option<Duration> {
     const EPOCH: f64 = 1e9;
-    let first = |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim());
+    let first =
+        |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim());
     let now = first("date").and_then(date).unwrap_or(now);
     let value = first(name)?;
     let at = match value.parse::<f64>() {

@@ -76,8 +76,17 @@ impl Config {
         let source = Source { file, text };
         let document = source.document(text)?;
         let root = Value::root(source, &document);
-        let t =
-            root.table(&["store", "worker", "http", "schedules", "alerts", "limits", "profiles", "providers", "kinds"])?;
+        let t = root.table(&[
+            "store",
+            "worker",
+            "http",
+            "schedules",
+            "alerts",
+            "limits",
+            "profiles",
+            "providers",
+            "kinds",
+        ])?;
         if let Some(later) = LATER.iter().find_map(|name| t.get(name)) {
             return Err(later.error("this is not supported yet by this version: take the table out"));
         }
@@ -109,7 +118,11 @@ impl Config {
     /// The secrets that cannot be read now, each with its place. Every one of them is tried.
     pub fn missing_secrets(&self) -> Vec<ConfigError> {
         let missing = |secret: &PlacedSecret| {
-            secret.source.read().err().map(|message| ConfigError {
+            let read = match secret.signs {
+                true => secret.source.read_signing().map(drop),
+                false => secret.source.read().map(drop),
+            };
+            read.err().map(|message| ConfigError {
                 file: self.file.clone(),
                 line: Some(secret.line),
                 field: secret.field.clone(),
@@ -128,9 +141,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn secret(&mut self, value: &Value) -> Result<SecretSource, ConfigError> {
+        self.note_secret(value, false)
+    }
+
+    fn note_secret(&mut self, value: &Value, signs: bool) -> Result<SecretSource, ConfigError> {
         let source = value.secret(self.folder)?;
         let field = value.field.clone();
-        self.secrets.push(PlacedSecret { line: value.line(), field, source: source.clone() });
+        self.secrets.push(PlacedSecret { line: value.line(), field, source: source.clone(), signs });
         Ok(source)
     }
 

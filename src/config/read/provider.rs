@@ -122,7 +122,7 @@ impl Reader<'_> {
         if !(1..=2).contains(&items.len()) {
             return Err(value.error(format!("one secret, or two while they are rotated: {HOW}")));
         }
-        items.iter().map(|item| self.secret(item)).collect()
+        items.iter().map(|item| self.note_secret(item, true)).collect()
     }
 
     fn auth(&mut self, value: &Value) -> Result<Auth, ConfigError> {
