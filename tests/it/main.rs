@@ -19,6 +19,7 @@ mod offline;
 mod operate;
 mod pause;
 mod refused;
+mod profiles;
 mod replies;
 mod schedules;
 mod secrets;

@@ -3,9 +3,11 @@
 
 mod laws;
 mod scene;
+mod script;
 mod worker;
 
 pub use scene::{Scene, lookup};
+pub use script::{Script, reply};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
