@@ -7,7 +7,7 @@ mod script;
 mod worker;
 
 pub use scene::{Scene, lookup};
-pub use script::{Script, reply};
+pub use script::{Got, Script, reply};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
