@@ -269,4 +269,6 @@ impl Kind {
 }
 
 #[cfg(test)]
+mod profile_tests;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ mod crash;
 mod import;
 mod inbox;
 mod demo;
+mod docs;
 mod email;
 mod embed;
 mod embed_ends;
