@@ -323,8 +323,16 @@ impl Profile {
         if self.external && !forgets {
             return Err(at.error("no worker sends to an external provider, so that its family is E"));
         }
-        if self.signed && !matches!(self.key, KeyPlace::Header { .. }) {
-            return Err(at.error("a signature covers the key, so that the key goes in a header"));
+        self.check_signed(at)
+    }
+
+    /// The signed text begins with the id as the receiver sees it.
+    fn check_signed(&self, at: &Value) -> Result<(), ConfigError> {
+        let is_id = matches!(&self.key, KeyPlace::Header { name, quoted: false } if name.eq_ignore_ascii_case("webhook-id"));
+        if self.signed && !is_id {
+            return Err(at.error(
+                "the signature covers the header webhook-id, so that the key goes there, without quotes",
+            ));
         }
         Ok(())
     }
@@ -343,9 +351,6 @@ impl Profile {
             self.window = Some(window.duration(Duration::from_millis(1))?);
         }
         if let Some(place) = KeyPlace::read(&t)? {
-            if self.signed && !matches!(place, KeyPlace::Header { .. }) {
-                return Err(t.error("a signature covers the key, so that the key goes in a header"));
-            }
             self.key = place;
         } else if let Some(flag) = t.get("quoted") {
             match &mut self.key {
@@ -358,6 +363,7 @@ impl Profile {
         if let Some(raw) = t.get("raw") {
             self.raw_key = raw.flag()?;
         }
+        self.check_signed(value)?;
         self.key_rule.take_over(&t, &self.key)
     }
 

@@ -157,7 +157,11 @@ fn signing_secrets_belong_to_profiles_that_sign() {
         assert!(e.message.contains(why) && !e.to_string().contains("hunter2"), "{e}");
         assert_eq!(e.line, Some(4), "{e}");
     }
-    assert!(shop("signing = [{ env = 'A' }]\nidempotency = { query = 'id' }").is_err());
+    for elsewhere in ["query = 'id'", "header = 'X-Id'", "quoted = true"] {
+        let e = shop(&format!("signing = [{{ env = 'A' }}]\nidempotency = {{ {elsewhere} }}")).unwrap_err();
+        assert!(e.message.contains("webhook-id"), "{e}");
+        assert_eq!(e.line, Some(5), "{e}");
+    }
     let config = shop("signing = [{ env = 'ONCEWARD_TEST_NOT_SET' }]").unwrap();
     assert_eq!(config.missing_secrets()[0].field, "providers.shop.signing.0");
     let e = parse("[providers.p]\nprofile = 'generic'\nbase_url = 'https://x'\nsigning = [{ env = 'A' }]\n");

@@ -2,6 +2,7 @@
 //! sockets, and as many effects as events.
 
 use crate::harness::*;
+use onceward::clock::Ms;
 use onceward::config::Profile;
 use onceward::demo::provider::Family;
 use serde_json::{Value, json};
@@ -355,5 +356,36 @@ fn no_redirect_is_followed_and_the_group_does_not_go_on_behind_one() {
         assert_eq!(h.show(&second)["state"], "waiting");
         let got = server.got();
         assert_eq!((got.len(), got[0].method.as_str()), (1, "POST"), "{status}");
+    }
+}
+
+/// A provider's own headers about its limits count at the limit, and only there.
+#[test]
+fn a_limit_is_waited_for_by_the_providers_own_header() {
+    for (profile, status, headers, waits) in [
+        ("gocardless", 429, "RateLimit-Reset: 3600\r\n", true),
+        ("square", 429, "X-RateLimit-Reset: 99999999999\r\n", true),
+        ("square", 503, "retry-after-ms: 3600000\r\n", true),
+        ("modern-treasury", 429, "retry-after-ms: 3600000\r\n", true),
+        ("gocardless", 503, "RateLimit-Reset: 3600\r\n", false),
+        ("stripe", 429, "RateLimit-Reset: 3600\r\n", false),
+    ] {
+        let server = Script::start(move |_, _| Some(reply(status, headers, "{}")));
+        let h = harness(&config(profile, &server.base_url, "", "request = { path = \"/pay\" }"));
+        let key = pay(&h, 1);
+        if !waits {
+            // Nothing holds it back, so that it is soon tried again.
+            let mut worker = h.spawn_worker(&[]);
+            h.show_until(&key, |_| server.got().len() > 1);
+            worker.kill9();
+            continue;
+        }
+        h.run(&["work", "--once"]).ok();
+        let shown = h.show(&key);
+        let due = Ms::parse_rfc3339(shown["run_after"].as_str().expect("a time")).expect("RFC 3339");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let due = due.0 - i64::try_from(now.as_millis()).expect("it fits");
+        assert!(due > 3_000_000, "{profile} {status} {headers}: {due}");
+        assert_eq!(server.got().len(), 1);
     }
 }
