@@ -35,7 +35,7 @@ pub fn limit_lifted(headers: &[(String, String)], name: &str, now: Ms) -> Option
     let now = first("date").and_then(date).unwrap_or(now);
     let value = first(name)?;
     let at = match value.parse::<f64>() {
-        Ok(number) if number >= EPOCH && number < EPOCH * 100.0 => Ms((number * 1000.0) as i64),
+        Ok(number) if (EPOCH..EPOCH * 100.0).contains(&number) => Ms((number * 1000.0) as i64),
         Ok(_) => return seconds(value, 1.0),
         Err(_) => date(value)?,
     };

@@ -126,10 +126,13 @@ lookup = { path = "/v2/payments?custom_id={$key}", reference = "/id", status = "
     assert_eq!((id(0), id(0).as_deref()), (id(1), job["intent"]["wire_key"].as_str()));
 }
 
+/// Finds the key in a request.
+type KeyOf = fn(&Got) -> Value;
+
 /// Each way that a key can travel: a re-send is the same to the byte, the next generation is another one.
 #[test]
 fn a_re_send_is_the_same_request_and_the_next_generation_another_wherever_the_key_stands() {
-    let places: [(&str, &str, fn(&crate::harness::Got) -> Value); 7] = [
+    let places: [(&str, &str, KeyOf); 7] = [
         ("generic", "", |got| got.header("idempotency-key").into()),
         ("generic", "idempotency = { quoted = true }", |got| {
             let value = got.header("idempotency-key").expect("a key");
@@ -215,9 +218,7 @@ fn two_steps_of_one_event_have_two_keys_and_a_crash_between_them_repeats_neither
 fn what_any_provider_only_took_is_looked_up_until_it_is_final_and_sent_once() {
     let server = Script::start(|got, _| {
         static ASKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-        let Some(name) = got.path.split('/').next_back().map(|p| p.split('?').next().unwrap_or(p)) else {
-            return None;
-        };
+        let name = got.path.split('/').next_back().map(|p| p.split('?').next().unwrap_or(p))?;
         let body = |status: &str| json!({"id": format!("po_{name}"), "status": status}).to_string();
         if got.method != "GET" {
             return Some(reply(202, "", &body("pending")));
