@@ -10,6 +10,7 @@ mod import;
 mod group;
 mod look;
 mod output;
+mod providers;
 mod setup;
 mod work;
 
@@ -169,6 +170,11 @@ enum Command {
     /// The queue of one group
     #[command(subcommand)]
     Group(group::GroupCommand),
+    /// The built-in profiles: what each provider promises about repeats, and where that is from
+    Providers {
+        /// A profile, or a provider of the config
+        name: Option<String>,
+    },
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -284,6 +290,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Pause(args) => group::pause(context, args),
         Command::Resume(args) => group::resume(context, args),
         Command::Group(command) => group::run(context, command),
+        Command::Providers { name } => providers::run(context, name.as_deref()),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
-use crate::config::Config;
+use crate::config::{Config, Kind};
 use crate::job::{Code, Refusal};
 use crate::provider::{self, Providers};
 use crate::schedule::Schedule;
@@ -94,6 +94,7 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    findings.extend(opened.config.kinds.values().filter_map(unread));
     if opened.config.http.is_some() {
         findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
     }
@@ -144,6 +145,20 @@ fn clock(clock: &dyn Clock) -> Finding {
         return bad("clock", format!("it says {now}, which is long past: set it before anything is sent"));
     }
     fine("clock", format!("it says {now}"))
+}
+
+/// A kind that moves money and looks into no answer: a refusal inside a 2xx would settle it. It can be meant so.
+fn unread(kind: &Kind) -> Option<Finding> {
+    let sends = kind.request.is_some() && kind.amount_minor.is_some();
+    (sends && kind.reply.is_none()).then(|| {
+        fine(
+            "reply",
+            format!(
+                "beware: kind {} moves money and has no `reply`, so that any 2xx settles it, whatever its body says",
+                kind.name
+            ),
+        )
+    })
 }
 
 /// When a schedule runs next. A mark ahead of the clock was made by a clock that ran ahead, and is waited for.

@@ -7,6 +7,7 @@
 mod body;
 mod cards;
 mod intake;
+mod key;
 mod profile;
 mod read;
 mod secret;
@@ -14,7 +15,10 @@ mod template;
 
 pub use body::BodyTemplate;
 pub use intake::{Rendered, Request};
-pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
+pub use key::{KeyChars, KeyPlace, KeyRule};
+pub use profile::{
+    About, BodyCode, Certainty, Duplicate, Fact, KeyScope, Profile, ReplayMarker, StatusRule, Statuses,
+};
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits};
@@ -75,6 +79,8 @@ struct PlacedSecret {
 #[derive(Debug)]
 enum Source {
     Secret(SecretSource),
+    /// It signs, so that it has a shape of its own.
+    Signing(SecretSource),
     File(PathBuf),
 }
 
@@ -82,6 +88,7 @@ impl Source {
     fn missing(&self) -> Option<String> {
         match self {
             Source::Secret(source) => source.read().err(),
+            Source::Signing(source) => source.read_signing().err(),
             Source::File(path) => {
                 std::fs::read(path).err().map(|e| format!("the file {} cannot be read: {e}", path.display()))
             }
@@ -162,6 +169,8 @@ pub struct Provider {
     pub breaker_failures: u32,
     /// How long it stays open before a probe.
     pub cool_down: Duration,
+    /// The secrets that sign its requests, the newest first; empty unless the profile signs.
+    pub signing: Vec<SecretSource>,
 }
 
 /// `tls = { … }`: files in PEM. They are read again when they change.
@@ -325,5 +334,7 @@ impl Kind {
     }
 }
 
+#[cfg(test)]
+mod profile_tests;
 #[cfg(test)]
 mod tests;

@@ -210,7 +210,7 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "profile = \"generic\"",
         "profile = \"strip\"",
         "providers.bank.profile",
-        "external, generic, none, stripe",
+        "external, generic, gocardless",
     );
     let e = error("profile = \"generic\"", "profile = \"none\"");
     assert_eq!((e.field.as_str(), e.line), ("providers.bank.idempotency.window", Some(16)), "{e}");

@@ -1,9 +1,9 @@
 //! The only place that makes outgoing calls: one call in, one [`Outcome`] out. No SQL, no decisions.
 //!
 //! `request` renders what is sent, `connect` and `tls` open a connection, `http` makes one exchange over it and knows
-//! whether a byte left, `reply` and `read` say what an answer means, `redact` keeps secrets out of what is kept, `oauth`
-//! has tokens, `online` looks whether a provider can be reached, `handler` calls an app's own closures. Nothing here tries
-//! twice.
+//! whether a byte left, `reply` and `read` say what an answer means, `sign` signs webhooks, `redact` keeps secrets out of
+//! what is kept, `oauth` has tokens, `online` looks whether a provider can be reached, `handler` calls an app's own
+//! closures. Nothing here tries twice.
 
 mod auth;
 mod connect;
@@ -16,6 +16,7 @@ mod read;
 mod redact;
 mod reply;
 mod request;
+mod sign;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -106,14 +107,23 @@ impl Providers {
             Ok(found) => found,
             Err(why) => return unsent(why, &[]),
         };
-        let credential = match self.credential(provider) {
+        let mut credential = match self.credential(provider) {
             Ok(credential) => credential,
             Err(why) => return unsent(format!("providers.{}.auth: {why}", provider.name), &[]),
         };
-        let wire = match wire(call, kind, provider, &credential) {
+        let mut wire = match wire(call, kind, provider, &credential) {
             Ok(wire) => wire,
             Err(why) => return unsent(why, &credential.secrets),
         };
+        if provider.profile.signed && call.step == Step::Send {
+            match sign::sign(&provider.signing, &call.intent.wire_key, started, &call.frozen.body) {
+                Ok(signed) => {
+                    wire.headers.extend(signed.headers.into_iter().map(|(n, v)| (n, v, false)));
+                    credential.secrets.extend(signed.secrets);
+                }
+                Err(why) => return unsent(format!("providers.{}.signing: {why}", provider.name), &[]),
+            }
+        }
         let exchange = self.http.exchange(&wire, call.before_first_byte);
 
         let ask = reply::Ask {
@@ -229,7 +239,7 @@ fn blind(answer: &http::Answer, provider: &Provider) -> bool {
 /// Whether the profile reads the body before it knows what this status means.
 fn by_code(status: u16, profile: &Profile) -> bool {
     let duplicate = profile.duplicate.as_ref().is_some_and(|d| d.status == status);
-    duplicate || profile.statuses.iter().any(|rule| rule.status == status && rule.code.is_some())
+    duplicate || profile.statuses.iter().any(|rule| rule.status.cover(status) && rule.code.is_some())
 }
 
 /// An answer whose body would say what it means, and cannot be read.

@@ -7,7 +7,7 @@
 use super::history::{Action, Entry};
 use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
 use crate::clock::Ms;
-use crate::decide::{Family, Plan, plan};
+use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
 use rusqlite::named_params;
@@ -323,6 +323,11 @@ impl Round<'_> {
         if step == Step::Send {
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
         }
+        if step == Step::Send && may_do_it_twice(&intent, &kind.terms, &self.now) {
+            let mut entry = Entry::new(job.id, Action::Note, self.tx.now(), self.owner.actor());
+            entry.detail = Some(AT_LEAST_ONCE.into());
+            history::append(self.tx, &entry)?;
+        }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
         let before = job.state;
         let (job, fresh) = rows::must_load(self.tx.conn(), job.id)?;
@@ -375,6 +380,10 @@ impl Round<'_> {
         park(self.tx, self.desk, job, reason, why, intent, self.owner.actor())
     }
 }
+
+/// Said in the history of each re-send that a kind's `on_unknown` brings about.
+const AT_LEAST_ONCE: &str =
+    "sent again though an earlier try may have taken effect: on_unknown = \"resend\" chooses at least once";
 
 /// Parks a job that no attempt parked.
 pub(super) fn park(

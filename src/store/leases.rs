@@ -309,7 +309,7 @@ impl Recorder<'_> {
 
 /// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
 fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
-    use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+    use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
     super::KindDesk {
         kind: job.kind.clone(),
         // It may have been its provider's probe.
@@ -325,6 +325,7 @@ fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
             cap: Duration::from_millis(1),
             max_age: Duration::from_secs(u32::MAX.into()),
             on_parked: OnParked::Block,
+            on_unknown: OnUnknown::Park,
             breaker: BreakerTerms { failures: u32::MAX, cool_down: Duration::ZERO },
         },
         unique: true,

@@ -50,20 +50,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         self.known(scope, name)?;
         let (name, actor) = (name.to_string(), actor.to_string());
-        self.write(move |tx| {
-            if read(tx.conn(), scope, &name)?.is_some() {
-                return Ok(false);
-            }
-            tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), &name, tx.now().0, &actor, &why))?;
-            mark_group(tx, scope, &name, true)?;
-            let event = Event::new(EventAction::Pause, scope.into(), &name, &actor);
-            events::record(tx, Event { why: why.as_deref(), ..event })?;
-            log::warn!(
-                "{scope} {name} is paused by {actor}: {}",
-                why.as_deref().unwrap_or("no reason given")
-            );
-            Ok(true)
-        })
+        self.write(move |tx| set(tx, scope, &name, why.as_deref(), &actor))
     }
 
     /// Lets it go on. `false`: it was not paused.
@@ -105,6 +92,30 @@ impl Store {
         let missing = || Refusal::new(Code::NotFound, format!("there is no {scope} `{name}` in the config"));
         if there { Ok(()) } else { Err(missing().into()) }
     }
+}
+
+/// A provider that wants no more requests is paused as a person would do it, and only a person resumes it.
+pub fn by_the_provider(tx: &Tx<'_>, provider: &str, why: &str, actor: &str) -> Result<(), StoreError> {
+    let why = format!("it wants no more requests: {why}");
+    set(tx, PauseScope::Provider, provider, Some(&why), actor).map(drop)
+}
+
+fn set(
+    tx: &Tx<'_>,
+    scope: PauseScope,
+    name: &str,
+    why: Option<&str>,
+    actor: &str,
+) -> Result<bool, StoreError> {
+    if read(tx.conn(), scope, name)?.is_some() {
+        return Ok(false);
+    }
+    tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), name, tx.now().0, actor, why))?;
+    mark_group(tx, scope, name, true)?;
+    let event = Event::new(EventAction::Pause, scope.into(), name, actor);
+    events::record(tx, Event { why, ..event })?;
+    log::warn!("{scope} {name} is paused by {actor}: {}", why.unwrap_or("no reason given"));
+    Ok(true)
 }
 
 const PAUSE: &str = "INSERT INTO onceward_holds (scope, name, paused_ms, paused_by, paused_why)

@@ -76,8 +76,17 @@ impl Config {
         let source = Source { file, text };
         let document = source.document(text)?;
         let root = Value::root(source, &document);
-        let t =
-            root.table(&["store", "worker", "http", "schedules", "alerts", "limits", "providers", "kinds"])?;
+        let t = root.table(&[
+            "store",
+            "worker",
+            "http",
+            "schedules",
+            "alerts",
+            "limits",
+            "profiles",
+            "providers",
+            "kinds",
+        ])?;
         if let Some(later) = LATER.iter().find_map(|name| t.get(name)) {
             return Err(later.error("this is not supported yet by this version: take the table out"));
         }
@@ -86,9 +95,10 @@ impl Config {
         let worker = worker(t.get("worker"))?;
         let limits = limits(t.get("limits"))?;
         let http = t.get("http").map(|http| reader.http(&http)).transpose()?;
+        let profiles = provider::profiles(t.get("profiles"))?;
         let mut providers = BTreeMap::new();
         for (name, value) in t.get("providers").map(|v| v.entries()).transpose()?.unwrap_or_default() {
-            providers.insert(name.clone(), reader.provider(&name, &value)?);
+            providers.insert(name.clone(), reader.provider(&name, &value, &profiles)?);
         }
         let mut kinds = BTreeMap::new();
         for (name, value) in t.get("kinds").map(|v| v.entries()).transpose()?.unwrap_or_default() {
@@ -127,8 +137,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn secret(&mut self, value: &Value) -> Result<SecretSource, ConfigError> {
+        self.note_secret(value, false)
+    }
+
+    fn note_secret(&mut self, value: &Value, signs: bool) -> Result<SecretSource, ConfigError> {
         let source = value.secret(self.folder)?;
-        self.place(value, Needed::Secret(source.clone()));
+        let needed = if signs { Needed::Signing(source.clone()) } else { Needed::Secret(source.clone()) };
+        self.place(value, needed);
         Ok(source)
     }
 

@@ -2,16 +2,37 @@
 
 use super::walk::Value;
 use super::{Reader, units};
-use crate::config::profile::{Duplicate, KeyPlace, Profile};
-use crate::config::{Auth, ClientCert, ConfigError, OAuth2, Provider, Proxy, Tls};
+use crate::config::profile::{Duplicate, Profile, StatusRule};
+use crate::config::{Auth, ClientCert, ConfigError, KeyPlace, OAuth2, Provider, Proxy, SecretSource, Tls};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// The shortest time that can be waited.
 const TICK: Duration = Duration::from_millis(1);
 
+/// Reads `[profiles.*]`: a provider of one's own, described with the fields of the built-in ones.
+pub(super) fn profiles(value: Option<Value>) -> Result<BTreeMap<String, Profile>, ConfigError> {
+    let mut own = BTreeMap::new();
+    for (name, value) in value.map(|v| v.entries()).transpose()?.unwrap_or_default() {
+        super::check_name(&name, &value)?;
+        if Profile::builtin(&name).is_some() {
+            return Err(value.error(format!(
+                "there is a built-in profile {name:?}: name yours otherwise, or override single fields in the provider"
+            )));
+        }
+        own.insert(name.clone(), Profile::read(&name, &value)?);
+    }
+    Ok(own)
+}
+
 impl Reader<'_> {
-    pub(super) fn provider(&mut self, name: &str, value: &Value) -> Result<Provider, ConfigError> {
+    pub(super) fn provider(
+        &mut self,
+        name: &str,
+        value: &Value,
+        profiles: &BTreeMap<String, Profile>,
+    ) -> Result<Provider, ConfigError> {
         super::check_name(name, value)?;
         let t = value.table(&[
             "profile",
@@ -25,16 +46,25 @@ impl Reader<'_> {
             "rate",
             "idempotency",
             "duplicate",
+            "statuses",
+            "signing",
             "breaker",
         ])?;
-        let mut profile =
-            Profile::named(&t.need("profile", "what the provider promises; \"none\" if nothing is known")?)?;
-        if let Some(idempotency) = t.get("idempotency") {
-            profile.override_idempotency(&idempotency)?;
+        let named = t.need("profile", "what the provider promises; \"none\" if nothing is known")?;
+        let mut profile = Profile::named(&named, profiles)?;
+        let idempotency = t.get("idempotency");
+        if let Some(idempotency) = &idempotency {
+            profile.override_idempotency(idempotency)?;
         }
+        profile.check_keys(idempotency.as_ref().unwrap_or(&named))?;
         if let Some(duplicate) = t.get("duplicate") {
             profile.duplicate = Some(Duplicate::read(&duplicate)?);
         }
+        if let Some(statuses) = t.get("statuses") {
+            // Before the profile's own: the first that fits counts.
+            profile.statuses.splice(0..0, StatusRule::read_all(&statuses)?);
+        }
+        let signing = self.signing(&t, profile.signed)?;
         let auth = t.get("auth").map(|auth| self.auth(&auth)).transpose()?;
         if let (KeyPlace::Header { name: key, .. }, Some(Auth::Header { name, .. })) = (&profile.key, &auth)
             && key.eq_ignore_ascii_case(name)
@@ -82,6 +112,7 @@ impl Reader<'_> {
             tls,
             proxy: t.read("proxy", |v| proxy(v.text()?).map_err(|e| v.error(e)))?,
             health: t.read("health", |v| health(v.text()?).map_err(|e| v.error(e)))?,
+            signing,
         })
     }
 
@@ -100,6 +131,25 @@ impl Reader<'_> {
             }
         };
         Ok(Tls { ca_file, client })
+    }
+
+    /// `signing = [ … ]`: one secret, or two while the older one is being replaced.
+    fn signing(&mut self, t: &super::walk::Table, signed: bool) -> Result<Vec<SecretSource>, ConfigError> {
+        const HOW: &str = "signing = [{ env = \"WEBHOOK_SECRET\" }]";
+        let Some(value) = t.get("signing") else {
+            return match signed {
+                true => t.need("signing", &format!("its requests are signed: {HOW}")).map(|_| Vec::new()),
+                false => Ok(Vec::new()),
+            };
+        };
+        if !signed {
+            return Err(value.error("this profile's requests are not signed: take this out"));
+        }
+        let items = value.items()?;
+        if !(1..=2).contains(&items.len()) {
+            return Err(value.error(format!("one secret, or two while they are rotated: {HOW}")));
+        }
+        items.iter().map(|item| self.note_secret(item, true)).collect()
     }
 
     fn auth(&mut self, value: &Value) -> Result<Auth, ConfigError> {

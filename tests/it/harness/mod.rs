@@ -6,10 +6,12 @@ pub mod certs;
 mod laws;
 mod scene;
 pub mod wire;
+mod script;
 mod worker;
 
 pub use disk::Disk;
 pub use scene::{Scene, lookup};
+pub use script::{Got, Script, reply};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
