@@ -2,8 +2,9 @@
 
 use crate::clock::Ms;
 use crate::intent::hex;
+use crate::job::State;
 use crate::json::{Json, quote};
-use crate::store::{Entry, GroupStory, Pause, PauseScope, Stats, Story};
+use crate::store::{Enqueued, Entry, GroupStory, Pause, PauseScope, Stats, Story};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -426,4 +427,54 @@ pub fn group(story: &GroupStory) -> QueueView<'_> {
             .map(|place| PlaceView { sequence: place.sequence, key: &place.key, state: place.state.as_str() })
             .collect(),
     }
+}
+
+/// What an enqueue answers.
+#[derive(Serialize, Debug)]
+pub struct EnqueuedView<'a> {
+    outcome: &'static str,
+    id: i64,
+    key: &'a str,
+    state: &'static str,
+    wire_key: &'a str,
+    generation: u32,
+}
+
+/// What became of an enqueue, as JSON.
+pub fn enqueued(enqueued: &Enqueued) -> EnqueuedView<'_> {
+    let receipt = enqueued.receipt();
+    EnqueuedView {
+        outcome: enqueued.word(),
+        id: receipt.id.0,
+        key: &receipt.key,
+        state: receipt.state.as_str(),
+        wire_key: &receipt.wire_key,
+        generation: receipt.generation,
+    }
+}
+
+/// What a change of one job answers.
+#[derive(Serialize, Debug)]
+pub struct StateView<'a> {
+    key: &'a str,
+    state: &'static str,
+}
+
+/// A job's state after a change, as JSON.
+pub fn state(key: &str, state: State) -> StateView<'_> {
+    StateView { key, state: state.as_str() }
+}
+
+/// What `pause` and `resume` answer.
+#[derive(Serialize, Debug)]
+pub struct PausedView<'a> {
+    scope: &'static str,
+    name: &'a str,
+    state: &'static str,
+    changed: bool,
+}
+
+/// A pause that was made (or ended) just now, as JSON; `changed` is false if it was so already.
+pub fn paused(scope: PauseScope, name: &str, paused: bool, changed: bool) -> PausedView<'_> {
+    PausedView { scope: scope.as_str(), name, state: if paused { "paused" } else { "resumed" }, changed }
 }

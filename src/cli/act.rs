@@ -1,11 +1,11 @@
 //! `replay`, `resolve`, `cancel`, `confirm`, `note`
 
-use super::{CliError, Context, actor, exit_code, find, look, no_job};
-use crate::config::{Config, Request};
-use crate::job::{Code, JobId, Refusal, State};
-use crate::store::{Amendment, Resolution, Selection, Store, StoreError, Story};
+use super::{CliError, Context, actor, exit_code, find, known_class, no_job};
+use crate::door;
+use crate::job::{Code, JobId, State};
+use crate::store::{Resolution, Selection, Store, StoreError};
+use crate::view;
 use clap::{ArgGroup, Args};
-use serde::Serialize;
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("which").required(true).args(["keys", "class", "all"]))]
@@ -46,15 +46,8 @@ pub struct ResolveArgs {
     note: Option<String>,
 }
 
-#[derive(Serialize)]
-struct StateView<'a> {
-    key: &'a str,
-    state: &'static str,
-}
-
 fn done(context: &Context, key: &str, state: State) -> Result<(), CliError> {
-    let view = StateView { key, state: state.as_str() };
-    context.out.result(&view, || format!("{key} is {state}"))
+    context.out.result(&view::state(key, state), || format!("{key} is {state}"))
 }
 
 /// The store, and the job in it; a store that does not exist has no jobs.
@@ -104,7 +97,7 @@ pub fn replay(context: &Context, args: ReplayArgs) -> Result<(), CliError> {
             done(context, &key, store.replay(id, None, &actor())?)
         }
         (None, keys) => {
-            args.class.as_deref().map(|class| look::known_class("--class", class)).transpose()?;
+            args.class.as_deref().map(|class| known_class("--class", class)).transpose()?;
             several(context, keys, args.class)
         }
     }
@@ -152,29 +145,7 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
 fn amend(context: &Context, key: &str, payload: String, money: bool) -> Result<(), CliError> {
     let opened = context.load()?;
     let (store, id, key) = open(context, key)?;
-    let request = amended(&opened.config, &store.story_of(id)?, payload)?;
-    let content = opened.config.prepare(request, opened.clock.now())?;
-    done(context, &key, store.replay(id, Some(Amendment { content, money }), &actor())?)
-}
-
-/// The job as it would be asked for with this payload: what the kind draws from the payload is drawn anew, what was
-/// given beside it stays.
-fn amended(config: &Config, story: &Story, payload: String) -> Result<Request, Refusal> {
-    let Some(kind) = config.kinds.get(&story.job.kind) else {
-        let why = format!("kind `{}` is not in the config: put it back first", story.job.kind);
-        return Err(Refusal::new(Code::NotAllowed, why));
-    };
-    let intent = &story.intent;
-    let kept = |templated: bool, value: Option<String>| if templated { None } else { value };
-    Ok(Request {
-        kind: story.job.kind.clone(),
-        payload,
-        key: Some(story.job.key.as_str().to_string()),
-        // An order that the new payload would change is refused, not passed over.
-        group: story.job.group.clone(),
-        account: kept(kind.account.is_some(), intent.account.clone()),
-        amount_minor: kept(kind.amount_minor.is_some(), intent.amount_minor.map(|a| a.to_string())),
-        currency: kept(kind.currency.is_some(), intent.currency.clone()),
-        ..Request::default()
-    })
+    let amendment =
+        door::amendment(&opened.config, &store.story_of(id)?, payload, money, opened.clock.now())?;
+    done(context, &key, store.replay(id, Some(amendment), &actor())?)
 }

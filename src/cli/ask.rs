@@ -3,8 +3,8 @@
 use super::{CliError, Context, Payload, actor};
 use crate::clock::Ms;
 use crate::config::{Request, parse_duration};
+use crate::view;
 use clap::Args;
-use serde::Serialize;
 
 #[derive(Args, Debug)]
 pub struct EnqueueArgs {
@@ -47,16 +47,6 @@ pub struct EnqueueArgs {
     dedup_window: Option<String>,
 }
 
-#[derive(Serialize)]
-struct EnqueuedView<'a> {
-    outcome: &'static str,
-    id: i64,
-    key: &'a str,
-    state: &'static str,
-    wire_key: &'a str,
-    generation: u32,
-}
-
 pub fn enqueue(context: &Context, args: EnqueueArgs) -> Result<(), CliError> {
     let opened = context.load()?;
     let span = |name: &str, text: Option<String>| {
@@ -86,14 +76,8 @@ pub fn enqueue(context: &Context, args: EnqueueArgs) -> Result<(), CliError> {
     };
     let job = opened.config.prepare(request, opened.clock.now())?;
     let enqueued = opened.store(true, None)?.enqueue(job, &actor())?;
-    let receipt = enqueued.receipt();
-    let view = EnqueuedView {
-        outcome: enqueued.word(),
-        id: receipt.id.0,
-        key: &receipt.key,
-        state: receipt.state.as_str(),
-        wire_key: &receipt.wire_key,
-        generation: receipt.generation,
-    };
-    context.out.result(&view, || format!("{} {} ({}, {})", view.outcome, view.key, receipt.id, view.state))
+    context.out.result(&view::enqueued(&enqueued), || {
+        let receipt = enqueued.receipt();
+        format!("{} {} ({}, {})", enqueued.word(), receipt.key, receipt.id, receipt.state)
+    })
 }

@@ -61,14 +61,6 @@ pub enum GroupCommand {
 }
 
 #[derive(Serialize)]
-struct PausedView<'a> {
-    scope: &'static str,
-    name: &'a str,
-    state: &'static str,
-    changed: bool,
-}
-
-#[derive(Serialize)]
 struct SkippedView<'a> {
     group: &'a str,
     sequence: i64,
@@ -78,7 +70,7 @@ struct SkippedView<'a> {
 pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
     let (scope, Named { name, why }) = args.what.parts();
     let changed = context.load()?.store(true, None)?.pause(scope, &name, why, &actor())?;
-    let view = PausedView { scope: scope.as_str(), name: &name, state: "paused", changed };
+    let view = view::paused(scope, &name, true, changed);
     let already = if changed { "" } else { "already " };
     context
         .out
@@ -88,7 +80,7 @@ pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
 pub fn resume(context: &Context, args: PauseArgs) -> Result<(), CliError> {
     let (scope, Named { name, why }) = args.what.parts();
     let changed = context.load()?.store(true, None)?.resume(scope, &name, why, &actor())?;
-    let view = PausedView { scope: scope.as_str(), name: &name, state: "resumed", changed };
+    let view = view::paused(scope, &name, false, changed);
     let word = if changed { "is resumed" } else { "was not paused" };
     context.out.result(&view, || format!("{scope} {name} {word}"))
 }

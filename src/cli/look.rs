@@ -1,16 +1,17 @@
 //! `list`, `show`, `stats`
 
-use super::{CliError, Context};
+use super::{CliError, Context, known_class};
 use crate::clock::Ms;
 use crate::config::Config;
+use crate::door;
 use crate::intent::IntentState;
-use crate::job::{JobId, Reason, State};
-use crate::outcome::Class;
+use crate::job::{JobId, State};
 use crate::store::{Filter, PauseScope, Stats, Story};
 use crate::view;
 use clap::Args;
 use comfy_table::{Table, presets};
 use std::fmt::Write;
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
@@ -34,25 +35,10 @@ pub struct ListArgs {
     after: Option<String>,
 }
 
-/// A word out of a fixed list, or a usage error that names the list.
-fn known<T: Copy>(option: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, CliError> {
-    let wrong = || {
-        let words: Vec<_> = all.iter().map(|t| name(*t)).collect();
-        CliError::Usage(format!("{option}: `{word}` is none of {}", words.join(", ")))
-    };
-    all.iter().copied().find(|t| name(*t) == word).ok_or_else(wrong)
-}
-
-/// A class or park reason, checked.
-pub fn known_class(option: &str, word: &str) -> Result<(), CliError> {
-    let reasons = Reason::ALL.iter().map(|r| r.as_str()).filter(|r| Class::parse(r).is_none());
-    let words: Vec<&'static str> = Class::ALL.iter().map(|c| c.as_str()).chain(reasons).collect();
-    known(option, word, &words, |word| word).map(|_| ())
-}
-
 pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
     let opened = context.load()?;
-    let state = args.state.as_deref().map(|w| known("--state", w, State::ALL, State::as_str)).transpose()?;
+    let state = args.state.as_deref().map(|w| door::known(w, State::ALL, State::as_str)).transpose();
+    let state = state.map_err(|e| CliError::Usage(format!("--state: {e}")))?;
     args.class.as_deref().map(|w| known_class("--class", w)).transpose()?;
     let kind = args.kind.clone();
     let Some(store) = opened.store_if_there()? else { return know_kind(&opened.config, kind) };
@@ -85,15 +71,10 @@ pub fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
     context.out.text(table.trim_fmt().trim_end())
 }
 
-/// Nothing was found: perhaps because the kind is misspelt. Jobs of a kind that left the config are still listed.
+/// Nothing was found.
 fn know_kind(config: &Config, kind: Option<String>) -> Result<(), CliError> {
-    match kind {
-        Some(kind) if !config.kinds.contains_key(&kind) => {
-            let words: Vec<&str> = config.kinds.keys().map(String::as_str).collect();
-            Err(CliError::Usage(format!("--kind: `{kind}` is none of {}", words.join(", "))))
-        }
-        Some(_) | None => Ok(()),
-    }
+    let known = kind.map(|kind| door::known_kind(config, &kind)).transpose();
+    known.map(|_| ()).map_err(|e| CliError::Usage(format!("--kind: {e}")))
 }
 
 fn row(story: &Story) -> [String; 7] {
@@ -178,13 +159,26 @@ fn advice(story: &Story) -> String {
     }
 }
 
-pub fn stats(context: &Context) -> Result<(), CliError> {
+/// How often `--watch` looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+pub fn stats(context: &Context, watch: bool) -> Result<(), CliError> {
     let opened = context.load()?;
-    let stats = match opened.store_if_there()? {
-        Some(store) => store.stats()?,
-        None => Stats::empty(),
-    };
-    context.out.result(&view::stats(&stats), || figures(&stats))
+    let mut store = opened.store_if_there()?;
+    loop {
+        let stats = store.as_ref().map_or_else(|| Ok(Stats::empty()), |store| store.stats())?;
+        if !watch {
+            return context.out.result(&view::stats(&stats), || figures(&stats));
+        }
+        context
+            .out
+            .redrawn(&view::stats(&stats), || format!("{}\n\n{}", opened.clock.now(), figures(&stats)))?;
+        std::thread::sleep(EVERY);
+        // The first enqueue may come while somebody watches.
+        if store.is_none() {
+            store = opened.store_if_there()?;
+        }
+    }
 }
 
 fn figures(stats: &Stats) -> String {

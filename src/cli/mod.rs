@@ -19,6 +19,7 @@ mod tests;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
+use crate::door;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::{Desk, Options, Store, StoreError};
 use crate::worker::Trade;
@@ -135,7 +136,11 @@ enum Command {
         key: String,
     },
     /// The figures
-    Stats,
+    Stats {
+        /// Drawn anew each second, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+    },
     /// Put parked jobs back to work
     Replay(act::ReplayArgs),
     /// Say what became of a request whose outcome is unknown
@@ -225,12 +230,16 @@ impl Opened {
 }
 
 fn find(store: &Store, key: &str) -> Result<JobId, CliError> {
-    store.find(key)?.ok_or_else(|| no_job(key))
+    Ok(door::find(store, key)?)
 }
 
 fn no_job(key: &str) -> CliError {
-    Refusal::new(Code::NotFound, format!("there is no job `{key}`: `onceward list` shows what there is"))
-        .into()
+    door::no_job(key).into()
+}
+
+/// A class or park reason, checked.
+fn known_class(option: &str, word: &str) -> Result<(), CliError> {
+    door::known_class(word).map_err(|e| CliError::Usage(format!("{option}: {e}")))
 }
 
 /// Several config errors as one, at the place of the first: who mends one wants to hear of all.
@@ -281,7 +290,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Import(args) => import::import(context, &args),
         Command::List(args) => look::list(context, args),
         Command::Show { key } => look::show(context, &key),
-        Command::Stats => look::stats(context),
+        Command::Stats { watch } => look::stats(context, watch),
         Command::Replay(args) => act::replay(context, args),
         Command::Resolve(args) => act::resolve(context, args),
         Command::Cancel { key } => act::cancel(context, &key),

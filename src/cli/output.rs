@@ -7,7 +7,7 @@ use super::CliError;
 use crate::clock::{Clock, SystemClock};
 use crate::job::Code;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Where results go, and in which form.
 pub struct Output {
@@ -40,6 +40,16 @@ impl Output {
     pub fn result(&self, view: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
         let line = if self.json { json(view)? } else { plain(&text()) };
         line_out(&line)
+    }
+
+    /// One result of many: on a terminal it takes the place of the one before it.
+    pub fn redrawn(&self, view: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+        let terminal = std::io::stdout().is_terminal();
+        if self.json || !terminal {
+            return self.result(view, || format!("{}\n", text()));
+        }
+        // The cursor goes home and what was there is erased; what is drawn then cannot steer the terminal.
+        line_out(&format!("\u{1b}[H\u{1b}[2J{}", plain(&text())))
     }
 
     /// Text for people; nothing with `--json`.
@@ -115,15 +125,30 @@ pub fn start_log(worker: bool) {
     if std::env::var("ONCEWARD_LOG_FORMAT").is_ok_and(|f| f == "json") {
         let clock = SystemClock::new();
         builder.format(move |out, record| {
-            let line = serde_json::json!({
-                "at": clock.now().rfc3339(),
-                "level": record.level().as_str().to_ascii_lowercase(),
-                "message": record.args().to_string(),
-            });
-            writeln!(out, "{line}")
+            let mut line = serde_json::Map::new();
+            line.insert("at".into(), clock.now().rfc3339().into());
+            line.insert("level".into(), record.level().as_str().to_ascii_lowercase().into());
+            line.insert("message".into(), record.args().to_string().into());
+            // Key, class and next time of a decision; nothing in it fails.
+            let _ = record.key_values().visit(&mut Members(&mut line));
+            writeln!(out, "{}", serde_json::Value::Object(line))
         });
     }
     let _ = builder.try_init();
+}
+
+/// Puts what a log line says beside its message into the line's object.
+struct Members<'a>(&'a mut serde_json::Map<String, serde_json::Value>);
+
+impl<'kvs> log::kv::VisitSource<'kvs> for Members<'_> {
+    fn visit_pair(
+        &mut self,
+        name: log::kv::Key<'kvs>,
+        value: log::kv::Value<'kvs>,
+    ) -> Result<(), log::kv::Error> {
+        self.0.insert(name.to_string(), value.to_string().into());
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
     findings.extend(opened.config.kinds.values().filter_map(unread));
-    if opened.config.http.is_some() {
-        findings.push(bad("http", "[http] is set, and this version has no API: take the table out".into()));
+    if let Some(http) = &opened.config.http {
+        findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
     let (store, other_business) = match file(&opened, &mut findings) {
         Ok(store) => (store, None),

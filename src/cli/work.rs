@@ -1,9 +1,12 @@
 //! `work`
 
-use super::{CliError, Context};
+use super::{CliError, Context, Opened};
+use crate::http::{self, Server};
+use crate::store::Store;
 use crate::worker::{self, Ended, Options, Stop, Until};
 use clap::Args;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct WorkArgs {
@@ -19,9 +22,6 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     let opened = context.load()?;
     if let Some(missing) = super::all_missing(opened.config.missing_secrets()) {
         return Err(missing.into());
-    }
-    if opened.config.http.is_some() {
-        log::warn!("[http] is set, and this version has no API: nothing listens");
     }
     let config = &opened.config;
     let store = Arc::new(opened.store(true, Some(config.worker.poll))?);
@@ -41,11 +41,29 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     };
     let stop = Stop::new();
     listen(stop.clone())?;
-    match worker::run(store, Arc::clone(&opened.trade), options, stop)? {
+    // A worker that is to end by itself works beside the one that stays, which has the address already.
+    let mut server = match options.until {
+        Until::Stopped => serve(&opened, &store, &stop)?,
+        Until::Idle | Until::Once => None,
+    };
+    let ended = worker::run(store, Arc::clone(&opened.trade), options, stop);
+    if let Some(server) = &mut server {
+        server.stop(LAST_ANSWERS);
+    }
+    match ended? {
         Ended::Finished => Ok(()),
         // The threads in flight end with the process; the exit code says that the stop itself went as it should.
         Ended::Abandoned(_) => std::process::exit(0),
     }
+}
+
+/// How long requests that are being answered may take once the worker has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+fn serve(opened: &Opened, store: &Arc<Store>, stop: &Stop) -> Result<Option<Server>, CliError> {
+    let listen = opened.config.http.as_ref().map(|http| http.listen.to_string()).unwrap_or_default();
+    let io = |error| CliError::Io { what: format!("{listen} cannot be listened on ([http] listen)"), error };
+    http::start(Arc::clone(&opened.config), Arc::clone(store), stop.clone()).map_err(io)
 }
 
 /// The first SIGTERM or SIGINT stops, the second ends the process at once.

@@ -105,6 +105,8 @@ pub struct Http {
     pub token: SecretSource,
     /// A proxy with TLS stands in front.
     pub behind_proxy: bool,
+    /// Further names that the server is called by, in lower case, with the port unless it is the scheme's own.
+    pub hosts: Vec<String>,
 }
 
 /// `[store]`

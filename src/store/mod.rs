@@ -7,6 +7,7 @@
 mod claim;
 mod enqueue;
 pub mod events;
+mod figures;
 mod groups;
 mod history;
 mod holds;
@@ -25,6 +26,7 @@ mod writer;
 
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
+pub use figures::{BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
@@ -32,8 +34,8 @@ pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::Owner;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
-pub use read::{BlockedGroup, Filter, Gap, Stats, Story};
-pub use record::{Recorded, Unrecorded};
+pub use read::{Filter, Story};
+pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
 pub use schedules::Turn;
 pub use writer::Tx;
 
@@ -253,6 +255,11 @@ impl Store {
     /// Called (from the writer's thread) whenever another process has committed.
     pub fn on_foreign_commit(&self, call: impl Fn() + Send + 'static) {
         self.writer.on_foreign_commit(Box::new(call));
+    }
+
+    /// Whether the thread that writes still runs.
+    pub fn writer_is_alive(&self) -> bool {
+        self.writer.is_alive()
     }
 
     fn reader(&self) -> Result<r2d2::PooledConnection<Readers>, StoreError> {

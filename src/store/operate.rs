@@ -431,7 +431,7 @@ impl Work<'_> {
     fn settle(&self, reference: &str) -> Result<State, StoreError> {
         let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
         let generation = self.intent.generation.number;
-        settle(self.tx, self.job.id, &self.intent, generation, Some(reference), None, unique)?;
+        settle(self.tx, &self.job, &self.intent, generation, Some(reference), None, unique)?;
         move_to_settled(self.tx, &self.job)?;
         Ok(State::Settled)
     }

@@ -1,12 +1,11 @@
-//! Reading, on read-only connections: one job's story, lists, figures.
+//! Reading, on read-only connections: one job's story, and lists.
 
 use super::history::{self, Entry};
-use super::{Pause, PauseScope, Store, StoreError, holds, inbox, order, pauses, record, rows};
+use super::{Store, StoreError, holds, inbox, order, pauses, rows};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
 use rusqlite::Connection;
-use std::collections::BTreeMap;
 
 /// One job with everything known about it.
 #[derive(Clone, Debug)]
@@ -38,72 +37,6 @@ pub struct Filter {
     pub limit: u32,
     /// With a higher number than this.
     pub after: Option<JobId>,
-}
-
-/// A group whose head cannot go now: parked, in doubt, due later, or missing.
-#[derive(Clone, PartialEq, Debug)]
-pub struct BlockedGroup {
-    /// Its name.
-    pub group: String,
-    /// The head's key, or which place has not arrived.
-    pub head: String,
-    /// Since when.
-    pub since: Ms,
-    /// How many wait behind it.
-    pub waiting: u64,
-}
-
-/// A provider as `stats` shows it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ProviderStats {
-    /// `ok`, `held`, `probing` or `paused`.
-    pub state: &'static str,
-    /// Since when, unless ok.
-    pub since: Option<Ms>,
-    /// Why.
-    pub why: Option<String>,
-    /// Calls in flight.
-    pub in_flight: u64,
-}
-
-/// The figures of `stats`.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Stats {
-    /// Jobs by state.
-    pub jobs: BTreeMap<State, u64>,
-    /// How long the oldest job that could run has been due, in seconds.
-    pub oldest_ready_age_s: f64,
-    /// How long the oldest unknown has been in doubt, in seconds.
-    pub oldest_unknown_age_s: f64,
-    /// Counters by name: `duplicate_keys`, `key_mismatches`, `suppressed`, `double_effects`, `class:…`, `parked:…`.
-    pub counters: BTreeMap<String, i64>,
-    /// First request to confirmation: count, median, 95th percentile, longest; in seconds.
-    pub confirmation_gap_s: (u64, f64, f64, f64),
-    /// Requested and not confirmed.
-    pub unconfirmed: u64,
-    /// Groups that wait for a person, an answer, a later time or a missing place; longest first.
-    pub blocked_groups: Vec<BlockedGroup>,
-    /// Providers by name.
-    pub providers: BTreeMap<String, ProviderStats>,
-    /// What a person paused.
-    pub paused: Vec<Pause>,
-    /// Kinds of ready jobs that the config does not know.
-    pub unclaimed_kinds: Vec<String>,
-    /// The size of the write-ahead log.
-    pub wal_bytes: u64,
-    /// Rows of the SQL inbox that stand refused.
-    pub inbox_refused: u64,
-}
-
-impl Stats {
-    /// The figures of a store that does not exist yet.
-    pub fn empty() -> Stats {
-        Stats { jobs: State::ALL.iter().map(|state| (*state, 0)).collect(), ..Stats::default() }
-    }
-
-    fn is_paused(&self, scope: PauseScope, name: &str) -> bool {
-        self.paused.iter().any(|p| p.scope == scope && p.name == name)
-    }
 }
 
 /// A due `scheduled` job is `ready`, whether or not a worker has promoted it yet.
@@ -168,44 +101,6 @@ impl Store {
         history::verify(&*self.reader()?)
     }
 
-    /// The figures.
-    pub fn stats(&self) -> Result<Stats, StoreError> {
-        let conn = self.reader()?;
-        let now = self.clock.now();
-        let mut stats = Stats { counters: counters(&conn)?, ..Stats::default() };
-        for state in State::ALL {
-            let count = stats.counters.get(&format!("jobs:{state}")).copied().unwrap_or(0);
-            stats.jobs.insert(*state, count.max(0).unsigned_abs());
-        }
-        let due: u64 = conn.query_row(
-            "SELECT count(*) FROM onceward_jobs WHERE state = 'scheduled' AND run_after_ms <= ?1",
-            [now.0],
-            |row| row.get(0),
-        )?;
-        // Readers see a due `scheduled` as `ready`.
-        if let Some(scheduled) = stats.jobs.get_mut(&State::Scheduled) {
-            *scheduled = scheduled.saturating_sub(due);
-        }
-        *stats.jobs.entry(State::Ready).or_default() += due;
-        stats.paused = pauses::all(&conn)?;
-        self.providers(&conn, now, &mut stats)?;
-        self.ages(&conn, now, &mut stats)?;
-        stats.confirmation_gap_s = gaps(&stats.counters);
-        stats.unconfirmed = conn.query_row(
-            "SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-             WHERE j.state IN ('running','unknown','parked') AND i.state = 'requested'",
-            [],
-            |row| row.get(0),
-        )?;
-        stats.blocked_groups = blocked_groups(&conn, now)?;
-        stats.inbox_refused = inbox::refused(&conn)?;
-        let mut wal = self.path.as_os_str().to_os_string();
-        wal.push("-wal");
-        // Metadata only: opening and closing a file beside the database is harmless, opening the database is not.
-        stats.wal_bytes = std::fs::metadata(wal).map_or(0, |m| m.len());
-        Ok(stats)
-    }
-
     /// Is anything left that this process could bring forward, new rows of the inbox included? Not counted: held or
     /// paused providers, kinds that the config does not know, and what only somebody else's word can end.
     pub fn something_to_do(&self) -> Result<bool, StoreError> {
@@ -245,63 +140,6 @@ impl Store {
         }
         Ok(changed)
     }
-
-    fn providers(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
-        for provider in self.desk.providers() {
-            let row = holds::read(conn, &provider.name)?;
-            let health = row.health(now);
-            stats.providers.insert(
-                provider.name.clone(),
-                ProviderStats {
-                    state: health.as_str(),
-                    since: row.paused.or(row.held),
-                    why: row.paused_why.or(row.why),
-                    in_flight: 0,
-                },
-            );
-        }
-        let mut statement = conn.prepare_cached(
-            "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind",
-        )?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let kind: String = row.get(0)?;
-            if let Some(kind) = self.desk.kind(&kind)
-                && let Some(provider) = stats.providers.get_mut(&kind.provider)
-            {
-                provider.in_flight += row.get::<_, u64>(1)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ages, a kind at a time: what is held or paused could not run, so it does not count.
-    fn ages(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
-        let mut statement = conn.prepare_cached(
-            "SELECT kind, min(run_after_ms) FROM onceward_jobs
-             WHERE state IN ('ready','scheduled') AND group_paused = 0 AND run_after_ms <= ?1 GROUP BY kind",
-        )?;
-        let mut rows = statement.query([now.0])?;
-        let mut oldest: Option<Ms> = None;
-        while let Some(row) = rows.next()? {
-            let (kind, due): (String, i64) = (row.get(0)?, row.get(1)?);
-            match self.desk.kind(&kind) {
-                None => stats.unclaimed_kinds.push(kind),
-                Some(kind) if stats.providers.get(&kind.provider).is_some_and(|p| p.state != "ok") => {}
-                Some(kind) if stats.is_paused(PauseScope::Kind, &kind.kind) => {}
-                Some(_) => oldest = Some(oldest.map_or(Ms(due), |o| o.min(Ms(due)))),
-            }
-        }
-        stats.oldest_ready_age_s = oldest.map_or(0.0, |o| now.since(o).as_secs_f64());
-        let unknown: Option<i64> = conn.query_row(
-            "SELECT min(coalesce(i.first_sent_ms, i.requested_ms, i.created_ms))
-             FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id WHERE j.state = 'unknown'",
-            [],
-            |row| row.get(0),
-        )?;
-        stats.oldest_unknown_age_s = unknown.map_or(0.0, |at| now.since(Ms(at)).as_secs_f64());
-        Ok(())
-    }
 }
 
 const OPEN: &str = "SELECT DISTINCT j.kind, j.state = 'running', i.accepted = 1 AND i.named IS NULL
@@ -322,107 +160,4 @@ fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
         .query_row([id.0], |row| row.get(0))?;
     let blocked_by = order::blocked_by(conn, &job)?;
     Ok(Story { job, intent, payload_hash, blocked_by, history: Vec::new() })
-}
-
-fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT name, value FROM onceward_counters")?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Count, median, 95th percentile and longest gap, from the buckets.
-fn gaps(counters: &BTreeMap<String, i64>) -> (u64, f64, f64, f64) {
-    let mut buckets: Vec<(u32, u64)> = counters
-        .iter()
-        .filter_map(|(name, n)| Some((name.strip_prefix("gap:")?.parse().ok()?, (*n).max(0).unsigned_abs())))
-        .collect();
-    buckets.sort_unstable();
-    let count: u64 = buckets.iter().map(|(_, n)| n).sum();
-    let at = |share: f64| {
-        // A share of a count of jobs, rounded up: exact far beyond any file's size.
-        let rank = (count as f64 * share).ceil() as u64;
-        let mut seen = 0;
-        let found = buckets.iter().find(|(_, n)| {
-            seen += n;
-            seen >= rank.max(1)
-        });
-        found.map_or(0.0, |(bucket, _)| record::gap_seconds(*bucket))
-    };
-    (count, at(0.5), at(0.95), buckets.last().map_or(0.0, |(b, _)| record::gap_seconds(*b)))
-}
-
-/// Groups whose head cannot go now: parked, in doubt, or due later. Each part reads an index that holds open places
-/// only.
-pub(super) const BLOCKED: &str =
-    "SELECT h.group_name, i.key, h.updated_ms, (SELECT count(*) FROM onceward_jobs w
-    WHERE w.group_name = h.group_name AND w.group_name IS NOT NULL AND w.state IN ('waiting','parked')
-      AND w.passed_over = 0 AND w.state = 'waiting') AS waiting
-  FROM (
-    SELECT id, group_name, updated_ms FROM onceward_jobs
-      WHERE group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0 AND state = 'parked'
-    UNION ALL
-    SELECT id, group_name, updated_ms FROM onceward_jobs
-      WHERE group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown')
-        AND (state = 'unknown' OR (state = 'scheduled' AND run_after_ms > :now))
-  ) h JOIN onceward_intents i ON i.id = h.id
-  WHERE waiting > 0 ORDER BY h.updated_ms LIMIT :most";
-/// Groups that wait for a place that is missing.
-pub(super) const GAPS: &str = "SELECT g.name, g.passed + 1, g.gap_ms, (SELECT count(*) FROM onceward_jobs w
-    WHERE w.group_name = g.name AND w.group_name IS NOT NULL AND w.state IN ('waiting','parked')
-      AND w.passed_over = 0 AND w.state = 'waiting')
-  FROM onceward_groups g WHERE g.gap_ms IS NOT NULL ORDER BY g.gap_ms LIMIT ?1";
-/// So many blocked groups are named, those first that have waited longest.
-const BLOCKED_MAX: usize = 1000;
-
-/// A group that waits for a place that nobody has taken.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gap {
-    /// Its name.
-    pub group: String,
-    /// The place.
-    pub sequence: i64,
-    /// Since when it is missed.
-    pub since: Ms,
-    /// How many wait for it.
-    pub waiting: u64,
-}
-
-impl Store {
-    /// The groups that wait for a missing place, a thousand at most, longest first.
-    pub fn gaps(&self) -> Result<Vec<Gap>, StoreError> {
-        gaps_in_groups(&*self.reader()?)
-    }
-}
-
-fn gaps_in_groups(conn: &Connection) -> Result<Vec<Gap>, StoreError> {
-    let mut statement = conn.prepare_cached(GAPS)?;
-    let rows = statement.query_map([BLOCKED_MAX as i64], |row| {
-        Ok(Gap { group: row.get(0)?, sequence: row.get(1)?, since: Ms(row.get(2)?), waiting: row.get(3)? })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-fn blocked_groups(conn: &Connection, now: Ms) -> Result<Vec<BlockedGroup>, StoreError> {
-    let mut statement = conn.prepare_cached(BLOCKED)?;
-    let rows = statement.query_map(
-        rusqlite::named_params! { ":now": now.0, ":most": BLOCKED_MAX as i64 },
-        |row| {
-            Ok(BlockedGroup {
-                group: row.get(0)?,
-                head: row.get(1)?,
-                since: Ms(row.get(2)?),
-                waiting: row.get(3)?,
-            })
-        },
-    )?;
-    let mut all: Vec<BlockedGroup> = rows.collect::<Result<_, _>>()?;
-    all.extend(gaps_in_groups(conn)?.into_iter().map(|gap| BlockedGroup {
-        group: gap.group,
-        head: order::missing(gap.sequence),
-        since: gap.since,
-        waiting: gap.waiting,
-    }));
-    all.sort_by_key(|group| group.since);
-    all.truncate(BLOCKED_MAX);
-    Ok(all)
 }

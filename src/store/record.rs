@@ -161,6 +161,8 @@ impl Recorder<'_> {
         entry.started = Some(outcome.started);
         history::append(self.tx, &entry)?;
         self.tx.count(format!("class:{}", outcome.class), 1);
+        // Names have no blanks, so one parts them.
+        self.tx.count(format!("attempts:{} {} {}", job.kind, kind.provider, outcome.class), 1);
         let why = outcome.error.as_deref().unwrap_or(outcome.class.as_str());
         holds::note(self.tx, &kind.provider, job.id, decision.signal, kind.terms.breaker, why)?;
         if decision.signal == Signal::Disable {
@@ -206,7 +208,7 @@ impl Recorder<'_> {
         if decision.next == Next::Settled {
             settle(
                 self.tx,
-                job.id,
+                job,
                 intent,
                 intent.generation.number,
                 outcome.reference.as_deref(),
@@ -294,7 +296,7 @@ impl Recorder<'_> {
             }
             settle(
                 self.tx,
-                job.id,
+                job,
                 intent,
                 claim.intent().generation.number,
                 outcome.reference.as_deref(),
@@ -318,10 +320,14 @@ const SETTLE: &str = "UPDATE onceward_intents SET state = 'settled', reference =
     reference_generation = :generation, reference_shared = :shared, confirmed_ms = :now, result = :result
   WHERE id = :id AND state <> 'settled'";
 
+/// The edges of the confirmation gap's histogram, in seconds: from an answer at once to one the next day.
+pub const GAP_EDGES_S: [f64; 15] =
+    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0];
+
 /// Settles an intent, for ever; `generation` is the one that brought the reference.
 pub(super) fn settle(
     tx: &Tx<'_>,
-    id: JobId,
+    job: &Job,
     intent: &Intent,
     generation: u32,
     reference: Option<&str>,
@@ -329,10 +335,14 @@ pub(super) fn settle(
     unique: bool,
 ) -> Result<(), StoreError> {
     tx.conn().prepare_cached(SETTLE)?.execute(named_params! {
-        ":id": id.0, ":generation": generation, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
+        ":id": job.id.0, ":generation": generation, ":reference": reference, ":shared": !unique, ":now": tx.now().0, ":result": result,
     })?;
     let gap = intent.requested.map_or(Duration::ZERO, |from| tx.now().since(from));
     tx.count(format!("gap:{}", gap_bucket(gap)), 1);
+    let whose = format!("{} {}", job.kind, intent.provider.as_deref().unwrap_or(&job.kind));
+    let edge = GAP_EDGES_S.iter().position(|edge| gap.as_secs_f64() <= *edge).unwrap_or(GAP_EDGES_S.len());
+    tx.count(format!("gaps:{whose} {edge}"), 1);
+    tx.count(format!("gap_ms:{whose}"), millis(gap));
     Ok(())
 }
 
@@ -398,22 +408,22 @@ pub(super) fn alarm(tx: &Tx<'_>, job: &Job, first: Option<&str>, second: Option<
     );
 }
 
+/// One line a decision. Key, class and next time are members of their own for programs that read the log.
 fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
     let why = outcome.differs.as_deref().or(outcome.error.as_deref()).unwrap_or("");
+    let (id, key, class) = (job.id, job.key.as_str(), outcome.class.as_str());
     match (state, due) {
         (State::Settled, _) => {
-            log::info!(
-                "settled {} {} as {}",
-                job.id,
-                job.key,
-                outcome.reference.as_deref().unwrap_or("(no reference)")
-            );
+            let reference = outcome.reference.as_deref().unwrap_or("(no reference)");
+            log::info!(key, class, state:% = state; "settled {id} {key} as {reference}");
         }
-        (State::Parked, _) => log::warn!("parked {} {}: {} {why}", job.id, job.key, outcome.class),
+        (State::Parked, _) => {
+            log::warn!(key, class, state:% = state; "parked {id} {key}: {class} {why}");
+        }
         (_, Some(due)) => {
-            log::info!("{} {} {}: {} {why}; next at {due}", state, job.id, job.key, outcome.class)
+            log::info!(key, class, state:% = state, next:% = due; "{state} {id} {key}: {class} {why}; next at {due}");
         }
-        (_, None) => log::info!("{} {} {}: {} {why}", state, job.id, job.key, outcome.class),
+        (_, None) => log::info!(key, class, state:% = state; "{state} {id} {key}: {class} {why}"),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::store::history::Action;
 
 mod doors;
 mod events;
+mod figures;
 mod file;
 mod laws;
 mod migration;

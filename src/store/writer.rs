@@ -112,6 +112,10 @@ impl Writer {
         answer.recv().unwrap_or(Err(StoreError::Closed))
     }
 
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     pub fn on_foreign_commit(&self, call: Listener) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
     }

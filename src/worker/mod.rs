@@ -27,8 +27,8 @@ use crate::store::{Claim, Desk, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,8 @@ pub enum Ended {
 const FAILURES: u32 = 5;
 /// How long a worker waits when it knows of nothing to wait for.
 const ROUND: Duration = Duration::from_secs(1);
+/// A worker that has not gone round for so long is not well.
+const PULSE: Duration = Duration::from_secs(10);
 
 enum Event {
     /// Something may be due.
@@ -104,6 +106,7 @@ enum Event {
 pub struct Stop {
     events: Sender<Event>,
     inbox: Receiver<Event>,
+    pulse: Arc<Mutex<Option<Instant>>>,
 }
 
 impl std::fmt::Debug for Event {
@@ -120,12 +123,22 @@ impl Stop {
     /// A handle for one run of a worker.
     pub fn new() -> Stop {
         let (events, inbox) = unbounded();
-        Stop { events, inbox }
+        Stop { events, inbox, pulse: Arc::default() }
     }
 
     /// Claim no more, finish what is in flight. The second call ends the worker at once.
     pub fn request(&self) {
         let _ = self.events.send(Event::Stop);
+    }
+
+    /// Whether the worker goes round: it runs, is not stopping, and could use the file a moment ago.
+    pub fn is_alive(&self) -> bool {
+        let pulse = *self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        pulse.is_some_and(|beat| beat.elapsed() < PULSE)
+    }
+
+    fn beat(&self, beat: Option<Instant>) {
+        *self.pulse.lock().unwrap_or_else(PoisonError::into_inner) = beat;
     }
 
     /// Something may be due: an enqueue in this process.
@@ -193,6 +206,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
     let ended = dispatcher.serve();
+    dispatcher.stop.beat(None);
     drop(keeper);
     let ended = ended.inspect_err(|_| dispatcher.join())?;
     match ended {
@@ -217,7 +231,7 @@ struct Dispatcher {
     shared: Arc<Shared>,
     owner: Owner,
     options: Options,
-    events: Receiver<Event>,
+    stop: Stop,
     work: Option<Sender<Claim>>,
     threads: Vec<JoinHandle<()>>,
     busy: usize,
@@ -251,15 +265,17 @@ impl Dispatcher {
                 .map_err(|e| StoreError::Sqlite(format!("a worker thread could not be started: {e}")))?;
             threads.push(thread);
         }
-        let events = stop.inbox.clone();
         let (work, inbox) = (Some(work), inbox::Inbox::default());
-        Ok(Dispatcher { shared, owner, options, events, work, threads, busy: 0, failures: 0, inbox })
+        Ok(Dispatcher { shared, owner, options, stop, work, threads, busy: 0, failures: 0, inbox })
     }
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
             let more = self.take_inbox();
             let mut round = self.claim();
+            if !matches!(round, Round::Failed { .. }) {
+                self.stop.beat(Some(Instant::now()));
+            }
             if self.busy == 0 && self.options.until != Until::Stopped {
                 if let Some(error) = self.inbox.given_up(FAILURES) {
                     return Err(error);
@@ -341,14 +357,14 @@ impl Dispatcher {
 
     /// Waits for an event, and takes all that are queued with it; those after a stop are for [`Dispatcher::finish`].
     fn wait(&mut self, pause: Duration) -> Option<Event> {
-        let mut event = self.events.recv_timeout(pause).ok()?;
+        let mut event = self.stop.inbox.recv_timeout(pause).ok()?;
         loop {
             match event {
                 Event::Stop => return Some(event),
                 Event::Done => self.busy = self.busy.saturating_sub(1),
                 Event::Wake => {}
             }
-            match self.events.try_recv() {
+            match self.stop.inbox.try_recv() {
                 Ok(next) => event = next,
                 Err(_) => return Some(event),
             }
@@ -357,10 +373,11 @@ impl Dispatcher {
 
     /// Claims no more and waits for what is in flight, within the grace.
     fn finish(&mut self) -> Ended {
+        self.stop.beat(None);
         log::info!("stopping: {} calls in flight", self.busy);
         let deadline = Instant::now() + self.options.grace;
         while self.busy > 0 {
-            match self.events.recv_deadline(deadline) {
+            match self.stop.inbox.recv_deadline(deadline) {
                 Ok(Event::Done) => self.busy = self.busy.saturating_sub(1),
                 Ok(Event::Stop) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Ended::Abandoned(self.busy);

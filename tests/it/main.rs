@@ -4,6 +4,8 @@
 
 mod harness;
 
+mod api;
+mod api_edges;
 mod cli;
 mod crash;
 mod import;

@@ -177,7 +177,7 @@ impl Reader<'_> {
     }
 
     fn http(&mut self, value: &Value) -> Result<Http, ConfigError> {
-        let t = value.table(&["listen", "token", "behind_proxy"])?;
+        let t = value.table(&["listen", "token", "behind_proxy", "hosts"])?;
         let behind_proxy = t.read("behind_proxy", Value::flag)?.unwrap_or(false);
         let listen = match t.get("listen") {
             None => SocketAddr::from(([127, 0, 0, 1], 7117)),
@@ -194,8 +194,20 @@ impl Reader<'_> {
             }
         };
         let token = self.secret(&t.need("token", "the API is never open: { env = \"ONCEWARD_TOKEN\" }")?)?;
-        Ok(Http { listen, token, behind_proxy })
+        let hosts = t.get("hosts").map(|hosts| hosts.items()).transpose()?.unwrap_or_default();
+        let hosts = hosts.iter().map(host).collect::<Result<_, _>>()?;
+        Ok(Http { listen, token, behind_proxy, hosts })
     }
+}
+
+/// A name as the Host field has it: no scheme, no path.
+fn host(value: &Value) -> Result<String, ConfigError> {
+    let text = value.text_not_empty()?;
+    let clean = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    if text.chars().all(clean) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(value.error("a name is needed here, with its port unless that is the scheme's own: \"pay.example\""))
 }
 
 fn worker(value: Option<Value>) -> Result<Worker, ConfigError> {

@@ -152,27 +152,3 @@ fn the_age_of_the_oldest_ready_job_leaves_out_what_could_not_run() {
     }
     assert_eq!(age(), 0.0);
 }
-
-#[test]
-fn the_figures_of_groups_read_open_places_only() {
-    let bench = Bench::new();
-    let conn = bench.store.reader().unwrap();
-    for sql in [read::BLOCKED, read::GAPS] {
-        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        for parameter in 1..=statement.parameter_count() {
-            statement.raw_bind_parameter(parameter, 1).unwrap();
-        }
-        let mut rows = statement.raw_query();
-        let mut plan = Vec::new();
-        while let Some(row) = rows.next().unwrap() {
-            plan.push(row.get::<_, String>(3).unwrap());
-        }
-        let whole = |line: &&String| {
-            (line.starts_with("SCAN") || line.starts_with("SEARCH"))
-                && !["_queue", "_out", "_gap", "PRIMARY KEY", "COMPOUND", "SCAN h"]
-                    .iter()
-                    .any(|w| line.contains(w))
-        };
-        assert_eq!(plan.iter().find(whole), None, "{sql}\n{plan:#?}");
-    }
-}

@@ -7,11 +7,13 @@ mod laws;
 mod scene;
 pub mod wire;
 mod script;
+mod web;
 mod worker;
 
 pub use disk::Disk;
 pub use scene::{Scene, lookup};
 pub use script::{Got, Script, reply};
+pub use web::{TOKEN, Web, read_answer};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};

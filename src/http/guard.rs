@@ -1,0 +1,200 @@
+//! Who may ask: the name the server is called by, the page a request comes from, and the token.
+//!
+//! A page of another site can make a browser send requests, and a name can be bound to this address after the page was
+//! loaded; so Host must be a name of ours and Origin, if there is one, the same. The token is read from its source at each
+//! request (a changed one takes effect) and kept nowhere. Wrong tokens make their address wait, the same wrong one over
+//! and over (an app with an old token) no longer than the first time.
+
+use super::message::{Problem, Request};
+use crate::config::Http;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
+
+/// So many different wrong tokens from an address cost nothing yet.
+const FREE: u32 = 5;
+/// The longest wait after one more.
+const LONGEST: Duration = Duration::from_secs(8);
+/// An address is forgotten after so long without a wrong token.
+const MEMORY: Duration = Duration::from_secs(600);
+/// So many addresses are remembered.
+const ADDRESSES: usize = 4096;
+
+/// Looks at each request before anything else does.
+pub struct Guard {
+    strikes: Mutex<HashMap<IpAddr, Strikes>>,
+    secret: RandomState,
+    denied: AtomicU64,
+}
+
+struct Strikes {
+    count: u32,
+    /// A keyed hash of the last wrong token.
+    last: u64,
+    at: Instant,
+    until: Instant,
+}
+
+/// Where a request may come from: the caller's address, and the name it gives itself.
+#[derive(Debug)]
+pub struct Caller {
+    /// `api:NAME@ADDRESS`, for the history.
+    pub actor: String,
+}
+
+impl Guard {
+    /// Nobody has been wrong yet.
+    pub fn new() -> Guard {
+        Guard { strikes: Mutex::default(), secret: RandomState::new(), denied: AtomicU64::new(0) }
+    }
+
+    /// How many requests were turned away for a wrong token, since the start.
+    pub fn denied(&self) -> u64 {
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    /// 400 or 403 unless Host is a name of ours and Origin the same place.
+    pub fn check_place(&self, http: &Http, request: &Request) -> Result<(), Problem> {
+        let host = request.header("host")?.ok_or_else(|| Problem::invalid("the Host field is missing"))?;
+        let host = host.to_ascii_lowercase();
+        if !is_ours(&host, http, request) {
+            let why = format!(
+                "{host:?} is not a name of this server: call it by its address, or add the name to [http] hosts"
+            );
+            return Err(Problem::new(403, "forbidden", why));
+        }
+        match request.header("origin")? {
+            None => Ok(()),
+            Some(origin) if same_place(origin, &host, http.behind_proxy) => Ok(()),
+            Some(_) => Err(Problem::new(403, "forbidden", "a page of another site may not ask this server")),
+        }
+    }
+
+    /// 401 or 429 unless the request brings the token.
+    pub fn check_token(&self, http: &Http, request: &Request) -> Result<Caller, Problem> {
+        let address = caller_address(http, request);
+        let given = request.header("authorization")?.and_then(bearer);
+        let Some(given) = given else {
+            return Err(unauthorized("send the token: `Authorization: Bearer TOKEN`"));
+        };
+        self.may_try(address)?;
+        let token = http.token.read().map_err(|e| {
+            log::error!("[http] token: {e}");
+            Problem::new(503, "config", "the server's own token cannot be read").with("Retry-After", "30")
+        })?;
+        // Of equal length whatever was given, so that the comparison tells nothing about it.
+        let (given_hash, token_hash) = (Sha256::digest(given), Sha256::digest(token.reveal()));
+        if !bool::from(given_hash.as_slice().ct_eq(token_hash.as_slice())) {
+            self.strike(address, given);
+            return Err(unauthorized("this is not the token"));
+        }
+        Ok(Caller { actor: actor(request, address)? })
+    }
+
+    /// 429 while this address must wait. Nothing is compared then, or waiting would cost a guesser nothing.
+    fn may_try(&self, address: IpAddr) -> Result<(), Problem> {
+        let strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = strikes.get(&address).map(|s| s.until);
+        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        let seconds = left.as_secs() + 1;
+        Err(Problem::new(429, "slow_down", "too many wrong tokens came from this address: wait a little")
+            .with("Retry-After", seconds.to_string()))
+    }
+
+    fn strike(&self, address: IpAddr, given: &str) {
+        let hash = self.secret.hash_one(given);
+        let now = Instant::now();
+        let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+        if strikes.len() >= ADDRESSES {
+            strikes.retain(|_, s| now.duration_since(s.at) < MEMORY);
+            // Still full: somebody has very many addresses, and all of them begin anew.
+            if strikes.len() >= ADDRESSES {
+                strikes.clear();
+            }
+        }
+        let fresh = || Strikes { count: 0, last: 0, at: now, until: now };
+        let entry = strikes.entry(address).or_insert_with(fresh);
+        if now.duration_since(entry.at) >= MEMORY {
+            *entry = fresh();
+        }
+        let again = entry.count > 0 && entry.last == hash;
+        (entry.last, entry.at) = (hash, now);
+        if !again {
+            entry.count = entry.count.saturating_add(1);
+            if entry.count > FREE {
+                let doubled =
+                    Duration::from_millis(250) * 2u32.saturating_pow((entry.count - FREE - 1).min(10));
+                entry.until = now + doubled.min(LONGEST);
+            }
+        }
+        let count = entry.count;
+        drop(strikes);
+        self.record_denied(address, count, again);
+    }
+
+    /// A wrong token goes on record: counted, and told in the log as often as its number doubles, so that nobody fills
+    /// the disk from outside.
+    fn record_denied(&self, address: IpAddr, count: u32, again: bool) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+        if !again && count.is_power_of_two() {
+            log::warn!("{address} came with a wrong token ({count} different ones so far)");
+        }
+    }
+}
+
+fn unauthorized(why: &str) -> Problem {
+    Problem::new(401, "unauthorized", why).with("WWW-Authenticate", "Bearer realm=\"onceward\"")
+}
+
+/// The token of an Authorization field.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Is this how our own server is called? An address cannot be rebound, so the one that was called is always ours.
+fn is_ours(host: &str, http: &Http, request: &Request) -> bool {
+    if http.hosts.iter().any(|ours| ours == host) {
+        return true;
+    }
+    let port = request.local.port();
+    let name = match host.strip_suffix(&format!(":{port}")) {
+        Some(name) => name,
+        None if port == 80 => host,
+        None => return false,
+    };
+    let called = request.local.ip().to_canonical();
+    let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+    name == "localhost"
+        || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.to_canonical() == called)
+}
+
+fn same_place(origin: &str, host: &str, behind_proxy: bool) -> bool {
+    let origin = origin.to_ascii_lowercase();
+    let is = |scheme: &str| origin.strip_prefix(scheme) == Some(host);
+    is("http://") || (behind_proxy && is("https://"))
+}
+
+/// Who asks: behind a proxy the last address that it has written down, else the connection's.
+fn caller_address(http: &Http, request: &Request) -> IpAddr {
+    let told = if http.behind_proxy { request.header("x-forwarded-for").ok().flatten() } else { None };
+    let last = told.and_then(|all| all.rsplit(',').next()).and_then(|last| last.trim().parse().ok());
+    last.unwrap_or(request.peer)
+}
+
+/// `api:ADDRESS`, or `api:NAME@ADDRESS` if the caller names who acts through it.
+fn actor(request: &Request, address: IpAddr) -> Result<String, Problem> {
+    let name = request.header("x-onceward-actor")?.unwrap_or_default().trim();
+    let clean: String = name.chars().filter(|c| !c.is_control() && *c != '@').take(64).collect();
+    Ok(if clean.is_empty() { format!("api:{address}") } else { format!("api:{clean}@{address}") })
+}

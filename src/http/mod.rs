@@ -1,0 +1,125 @@
+//! The API over HTTP, on a thin layer of our own over `httparse` and the standard library's sockets.
+//!
+//! Of the crates looked at, oxhttp's time-outs hold for one read only and it has no shutdown, tiny_http has no time-outs,
+//! and hyper wants an async runtime. What is needed is small: one request a connection (`Connection: close`), a
+//! deadline for each part of it, bounds on everything, and a stop.
+//!
+//! `wire` knows bytes, `server` connections and threads, `message` what a route sees, `guard` who may ask, `api` the
+//! routes. Nothing here holds SQL or decides anything: a route reads a request, calls the store, and writes a view. An answer to
+//! a change leaves only after the store has said that it is on disk.
+
+mod api;
+mod batch;
+mod guard;
+mod message;
+mod metrics;
+mod server;
+mod wire;
+
+use crate::clock::Clock;
+use crate::config::{Config, Http};
+use crate::store::Store;
+use crate::worker::Stop;
+use guard::Guard;
+use message::{Problem, Request, Response};
+use server::Handler;
+pub use server::Server;
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use wire::Body;
+
+/// What every route has at hand.
+struct App {
+    config: Arc<Config>,
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    /// The worker of this process: woken by new jobs, asked whether it is alive.
+    worker: Stop,
+    guard: Guard,
+    reads: Gate,
+}
+
+/// Starts the API of `[http]`. `None`: the config has none.
+pub fn start(config: Arc<Config>, store: Arc<Store>, worker: Stop) -> io::Result<Option<Server>> {
+    let Some(http) = &config.http else { return Ok(None) };
+    let listener = TcpListener::bind(http.listen)?;
+    let clock = Arc::clone(store.clock());
+    let app = App { config, store, clock, worker, guard: Guard::new(), reads: Gate::new(READS) };
+    let server = Server::start(listener, Box::new(Site { app: Arc::new(app) }))?;
+    log::info!("listening on http://{}", server.address());
+    Ok(Some(server))
+}
+
+/// All that is served: the API, and later the console beside it.
+struct Site {
+    app: Arc<App>,
+}
+
+impl Handler for Site {
+    fn answer(&self, request: &Request, body: &mut Body) -> Response {
+        route(&self.app, request, body).unwrap_or_else(Problem::response)
+    }
+
+    fn date(&self) -> String {
+        let now = u64::try_from(self.app.clock.now().0).unwrap_or(0);
+        httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now))
+    }
+}
+
+/// The name of the server is checked for everything, the token by each part that needs it.
+fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Response, Problem> {
+    app.guard.check_place(app.http()?, request)?;
+    api::route(app, request, body)
+}
+
+impl App {
+    /// The config's part for this server.
+    fn http(&self) -> Result<&Http, Problem> {
+        // There is no server without it.
+        self.config.http.as_ref().ok_or_else(|| Problem::new(500, "internal", "there is no [http]"))
+    }
+}
+
+/// Lists and figures read much. A few at once leave the store's other readers free.
+const READS: usize = 4;
+/// How long a list or a figure waits for its turn.
+const TURN: Duration = Duration::from_secs(5);
+
+/// Lets so many in at once.
+struct Gate {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A place behind the gate, given back when it is dropped.
+struct Turn<'a>(&'a Gate);
+
+impl Gate {
+    fn new(places: usize) -> Gate {
+        Gate { free: Mutex::new(places), freed: Condvar::new() }
+    }
+
+    fn enter(&self) -> Result<Turn<'_>, Problem> {
+        let deadline = Instant::now() + TURN;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let why = "too many lists and figures are being read at once: ask again in a moment";
+                return Err(Problem::new(503, "busy", why).with("Retry-After", "2"));
+            }
+            free = self.freed.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        Ok(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
+}
