@@ -177,13 +177,16 @@ CREATE TABLE onceward_owners (
   gone_ms  INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- Order inside a group: the last place that is done, and for groups numbered by arrival the last place given.
+-- Order inside a group: the last place that is done, for groups numbered by arrival the last place given, and since
+-- when jobs wait for a place that is missing.
 CREATE TABLE onceward_groups (
   name      TEXT NOT NULL PRIMARY KEY,
   numbering TEXT NOT NULL CHECK (numbering IN ('app','arrival')),
   passed    INTEGER NOT NULL DEFAULT 0,
-  given     INTEGER NOT NULL DEFAULT 0
+  given     INTEGER NOT NULL DEFAULT 0,
+  gap_ms    INTEGER
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX onceward_groups_gap ON onceward_groups (gap_ms) WHERE gap_ms IS NOT NULL;
 
 -- Places that a person gave up: the group passes them when it gets there, unless a job has taken them meanwhile.
 CREATE TABLE onceward_skips (
@@ -192,18 +195,28 @@ CREATE TABLE onceward_skips (
   PRIMARY KEY (group_name, sequence)
 ) STRICT, WITHOUT ROWID;
 
--- What people did that belongs to no single job: who paused, resumed or skipped what, when and why. Part of the record.
+-- What happened that belongs to no single job: who paused, resumed or skipped what, which worker came and went, what was
+-- done to the file itself, and who was turned away. Appended and chained as the history is, in a chain of its own. Part
+-- of the record.
 CREATE TABLE onceward_events (
-  seq      INTEGER PRIMARY KEY AUTOINCREMENT,
-  at_ms    INTEGER NOT NULL,
-  actor    TEXT NOT NULL,
-  action   TEXT NOT NULL CHECK (action IN ('pause','resume','skip','refuse')),
-  scope    TEXT NOT NULL CHECK (scope IN ('provider','kind','group')),
-  name     TEXT NOT NULL,
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms        INTEGER NOT NULL,
+  actor        TEXT NOT NULL,
+  -- Where from: host and process, a network address, a terminal. Not known of what version 1 wrote.
+  origin       TEXT,
+  action       TEXT NOT NULL CHECK (action IN ('pause','resume','skip','refuse','start','stop','denied','migrate',
+                                               'backup','restore','prune','clock','config','login')),
+  scope        TEXT NOT NULL CHECK (scope IN ('provider','kind','group','worker','store','door')),
+  name         TEXT NOT NULL,
   -- The place that was given up, or that a job was refused.
-  sequence INTEGER,
-  why      TEXT,
-  CHECK ((action IN ('skip','refuse')) = (sequence IS NOT NULL))
+  sequence     INTEGER,
+  why          TEXT,
+  -- What else there is to say: by how much, from which version to which, a fingerprint. Never a secret.
+  detail       TEXT,
+  content_hash BLOB NOT NULL CHECK (length(content_hash) = 32),
+  chain        BLOB NOT NULL CHECK (length(chain) = 32),
+  CHECK (sequence IS NULL OR action IN ('skip','refuse')),
+  CHECK (action <> 'skip' OR sequence IS NOT NULL)
 ) STRICT;
 
 -- What is kept back: providers by breaker or credential, and whatever a person paused. Survives a restart.

@@ -9,7 +9,7 @@ use crate::clock::{Ms, millis};
 use crate::intent::{Generation, Intent, IntentState, Scope, WireStyle};
 use crate::job::{Job, Reason, Step};
 use crate::outcome::{Class, Outcome, Phase};
-use crate::retry::{backoff, window_open};
+use crate::retry::{backoff, spread, window_open};
 use std::time::Duration;
 
 /// What a provider promises about a repeat: which answer a second request under one key gets.
@@ -45,6 +45,15 @@ pub enum OnParked {
     Skip,
 }
 
+/// What becomes of an outcome that is in doubt, when neither a repeat nor a look-up can clear it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnUnknown {
+    /// A person decides.
+    Park,
+    /// The same request goes again: at least once instead of at most once, which the config chose.
+    Resend,
+}
+
 /// What decisions need to know about a kind and its provider.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Terms {
@@ -68,6 +77,8 @@ pub struct Terms {
     pub max_age: Duration,
     /// Whether the group goes on past a parked job.
     pub on_parked: OnParked,
+    /// Whether what is in doubt is sent again when nobody can be asked.
+    pub on_unknown: OnUnknown,
     /// How long a held provider rests before a probe, and after how many failures in a row it is held.
     pub breaker: BreakerTerms,
 }
@@ -138,6 +149,8 @@ pub enum Signal {
     Failure,
     /// Stop sending at once: the credential is refused, or the address is wrong.
     Hold,
+    /// Stop sending until a person says otherwise: the provider wants no more.
+    Disable,
 }
 
 /// A decision: what `store::record` is to write, no more and no less.
@@ -180,6 +193,13 @@ pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now)
     }
 }
 
+/// Would a send now be one that may do it a second time, because the kind's `on_unknown` says so?
+pub fn may_do_it_twice(intent: &Intent, terms: &Terms, now: &Now) -> bool {
+    let g = &intent.generation;
+    let remembered = repeatable(terms, g) && window_open(g, terms.window, now.wall, now.wall, now.boot);
+    g.unknown && terms.on_unknown == OnUnknown::Resend && !remembered
+}
+
 /// What does the attempt's outcome make of the job? `job.attempts` already holds this attempt; `reference_taken` says
 /// that the outcome's reference is another key's.
 #[allow(clippy::too_many_arguments)] // the facts it is a function of, each by its name
@@ -210,7 +230,7 @@ pub fn decide(
     let mut g = intent.generation.clone();
     let doubted = g.unknown;
     // What had no effect starts no window and no lag, unless something of the generation is in doubt already.
-    let harmless = outcome.class == Class::Throttled || not_applied(outcome);
+    let harmless = (outcome.class == Class::Throttled && !outcome.doubt) || not_applied(outcome);
     if left && (doubted || !harmless) {
         note_send(&mut g, outcome, now);
     }
@@ -225,6 +245,17 @@ pub fn decide(
 /// A crash before the mark that precedes the first byte. Only a provider that cannot be asked again has that mark.
 fn proved_unsent(terms: &Terms, outcome: &Outcome) -> bool {
     terms.family == Family::E && outcome.class == Class::Crashed && outcome.phase == Some(Phase::Claimed)
+}
+
+/// Would sending again under the same key give the first request's outcome?
+fn repeatable(terms: &Terms, g: &Generation) -> bool {
+    let stored_error = match terms.family {
+        // The replay would be the same 5xx: ask instead, or try once and then leave it to a person.
+        Family::A => g.server_errors > u32::from(terms.lookup.is_none()),
+        Family::B | Family::C | Family::D => false,
+        Family::E => return false,
+    };
+    !stored_error && !g.no_resend
 }
 
 /// A handler's word that nothing happened.
@@ -244,7 +275,11 @@ fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
 }
 
 fn signal(step: Step, outcome: &Outcome) -> Signal {
+    if outcome.disable {
+        return Signal::Disable;
+    }
     match outcome.class {
+        Class::Throttled if outcome.doubt => Signal::Failure,
         Class::Auth | Class::Redirected => Signal::Hold,
         Class::NotSent | Class::Timeout | Class::ServerError | Class::Interrupted => Signal::Failure,
         Class::LookupFailed if outcome.hold => Signal::Hold,
@@ -292,10 +327,11 @@ impl Facts<'_> {
         self.attempts >= self.terms.max_attempts
     }
 
-    /// When to try again: the class's own backoff, or the provider's wish if that is later.
+    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it.
     fn due(&self, outcome: &Outcome, n: u32, cap: Duration) -> Ms {
         let pause = backoff(n, self.terms.base, cap, self.now.jitter);
-        self.now.wall.plus(pause.max(outcome.retry_after.unwrap_or_default()))
+        let wish = outcome.retry_after.map_or(Duration::ZERO, |wish| spread(wish, self.now.jitter));
+        self.now.wall.plus(pause.max(wish))
     }
 
     fn retry_due(&self, outcome: &Outcome) -> Ms {
@@ -320,12 +356,15 @@ impl Facts<'_> {
         // Without a scope no worker has sent it: the app did, and how is not known.
         let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
         let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
-        let repeatable = self.repeatable(g);
+        let repeatable = repeatable(self.terms, g);
         if repeatable && same_scope && remembered && !self.spent() {
             return Ok(Some(Step::Send));
         }
         if look_up.is_some() {
             return Ok(look_up);
+        }
+        if self.terms.on_unknown == OnUnknown::Resend && same_scope && !g.no_resend && !self.spent() {
+            return Ok(Some(Step::Send));
         }
         Err(if !same_scope {
             Reason::ScopeChanged
@@ -334,17 +373,6 @@ impl Facts<'_> {
         } else {
             Reason::UnknownOutcome
         })
-    }
-
-    /// Would sending again under the same key give the first request's outcome?
-    fn repeatable(&self, g: &Generation) -> bool {
-        let stored_error = match self.terms.family {
-            // The replay would be the same 5xx: ask instead, or try once and then leave it to a person.
-            Family::A => g.server_errors > u32::from(self.terms.lookup.is_none()),
-            Family::B | Family::C | Family::D => false,
-            Family::E => return false,
-        };
-        !stored_error && !g.no_resend
     }
 
     fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
@@ -359,9 +387,14 @@ impl Facts<'_> {
             }
             // The provider is held: the job itself may go as soon as the hold ends.
             Class::Auth => self.not_its_fault(g, self.now.wall),
+            Class::Throttled if outcome.doubt => {
+                g.unknown = true;
+                self.doubt(g, self.retry_due(outcome))
+            }
             Class::Throttled => self.not_its_fault(g, self.retry_due(outcome)),
             Class::InProgress => {
                 g.unknown = true;
+                g.no_resend |= outcome.again == Some(false);
                 self.doubt(g, self.retry_due(outcome))
             }
             Class::Redirected if !doubted => {
@@ -383,7 +416,11 @@ impl Facts<'_> {
             }
             Class::ServerError => {
                 g.unknown = true;
-                g.server_errors = g.server_errors.saturating_add(1);
+                // The provider itself may say that this error is not the last word, or that it is.
+                if outcome.again != Some(true) {
+                    g.server_errors = g.server_errors.saturating_add(1);
+                }
+                g.no_resend |= outcome.again == Some(false);
                 self.doubt(g, self.retry_due(outcome))
             }
             Class::HandlerError if outcome.not_applied => self.not_applied(g, outcome),

@@ -18,6 +18,7 @@ fn terms(family: Family, lookup: Option<bool>) -> Terms {
         cap: Duration::from_secs(60),
         max_age: Duration::from_secs(72 * 3600),
         on_parked: OnParked::Block,
+        on_unknown: OnUnknown::Park,
         breaker: BreakerTerms { failures: 5, cool_down: Duration::from_secs(30) },
     }
 }
@@ -496,4 +497,102 @@ fn an_external_job_that_is_nowhere_is_a_persons_matter_not_a_new_generation() {
         decision.next,
         Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested }
     ));
+}
+
+/// `on_unknown = "resend"` adds one way out and takes no law away but "never twice".
+#[test]
+fn at_least_once_sends_again_only_what_nobody_can_be_asked_about() {
+    let resend = |mut cell: Cell| {
+        cell.terms.on_unknown = OnUnknown::Resend;
+        cell
+    };
+    for class in [Class::Timeout, Class::Interrupted, Class::Crashed, Class::ServerError, Class::BadResponse]
+    {
+        check(resend(Cell::new(terms(E, None), class)), "unknown, send");
+        check(Cell::new(terms(E, None), class), "parked unknown_outcome, requested");
+    }
+    check(resend(Cell::new(terms(E, None), Class::Accepted)), "unknown, wait");
+    check(resend(Cell::new(terms(E, None), Class::Rejected)), "parked rejected, rejected");
+    check(resend(Cell::new(terms(E, None), Class::Rejected).doubted()), "parked unknown_outcome, requested");
+    check(resend(Cell::new(terms(B, None), Class::KeyMismatch)), "parked unknown_outcome, requested");
+    for mut cell in every_cell().into_iter().filter(|cell| cell.terms.lookup.is_none()).map(resend) {
+        cell.outcome.doubt = cell.outcome.class == Class::Throttled;
+        let decision = cell.decide();
+        let after = &decision.generation;
+        if let Next::Unknown { .. } = decision.next
+            && cell.plan_after(&decision) == Plan::Go(Step::Send)
+        {
+            let spent = cell.job.attempts - u32::from(decision.refund) >= cell.terms.max_attempts;
+            assert!(!after.accepted && !after.no_resend && !spent, "{cell:#?}\n{decision:#?}");
+            assert_eq!(cell.scope.send, "bank", "{cell:#?}");
+        }
+        if cell.intent.generation.unknown && after.number == cell.intent.generation.number {
+            let decisive =
+                cell.outcome.class == Class::Rejected && (cell.outcome.decisive || cell.step != Step::Send);
+            assert!(after.unknown || decisive, "law 6\n{cell:#?}\n{decision:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_send_that_may_be_a_second_one_is_told_from_one_that_the_provider_remembers() {
+    let twice = |family, sent_ago: i64, on_unknown| {
+        let cell = Cell::new(terms(family, None), Class::Timeout).doubted();
+        let mut intent = cell.intent;
+        intent.generation.first_sent = Some(Ms(NOW.0 - sent_ago * HOUR));
+        may_do_it_twice(&intent, &Terms { on_unknown, ..cell.terms }, &now())
+    };
+    assert!(twice(E, 1, OnUnknown::Resend));
+    assert!(!twice(B, 1, OnUnknown::Resend), "within its window a key is remembered");
+    assert!(twice(B, 25, OnUnknown::Resend));
+    assert!(!twice(E, 1, OnUnknown::Park));
+    let fresh = intent(Generation { number: 1, ..Generation::default() });
+    let terms = Terms { on_unknown: OnUnknown::Resend, ..terms(E, None) };
+    assert!(!may_do_it_twice(&fresh, &terms, &now()), "nothing is in doubt");
+}
+
+#[test]
+fn the_providers_word_on_a_repeat_decides_about_a_stored_error() {
+    let error = |family, again| {
+        let mut cell = Cell::new(terms(family, None), Class::ServerError).doubted();
+        cell.intent.generation.server_errors = 1;
+        cell.outcome.again = again;
+        cell
+    };
+    check(error(A, None), "parked unknown_outcome, requested");
+    let again = check(error(A, Some(true)), "unknown, send");
+    assert_eq!(again.generation.server_errors, 1, "what may be repeated is no stored error");
+    check(error(A, Some(false)), "parked unknown_outcome, requested");
+    check(error(B, None), "unknown, send");
+    check(error(B, Some(false)), "parked unknown_outcome, requested");
+    let mut running = Cell::new(terms(B, None), Class::InProgress);
+    check(running.clone(), "unknown, send");
+    running.outcome.again = Some(false);
+    check(running, "parked unknown_outcome, requested");
+}
+
+#[test]
+fn a_gateways_throttle_leaves_the_outcome_in_doubt_and_spends_nothing() {
+    let throttled = |family, doubt| {
+        let mut cell = Cell::new(terms(family, None), Class::Throttled);
+        cell.outcome.doubt = doubt;
+        cell
+    };
+    check(throttled(B, false), "again");
+    let doubted = check(throttled(B, true), "unknown, send");
+    assert!(doubted.refund && doubted.generation.unknown && doubted.generation.first_sent.is_some());
+    assert_eq!(doubted.signal, Signal::Failure);
+    check(throttled(E, true), "parked unknown_outcome, requested");
+}
+
+#[test]
+fn look_ups_of_what_was_taken_come_at_growing_pauses_up_to_the_cap() {
+    let pause = |lookups| {
+        let mut cell = Cell::new(terms(B, Some(false)), Class::Accepted).doubted().step(Step::LookUp);
+        cell.intent.generation.lookups = lookups;
+        // Half of the widest pause, by the jitter that the table has.
+        let Next::Unknown { due } = cell.decide().next else { panic!("in doubt") };
+        due.0 - NOW.0
+    };
+    assert_eq!([0, 1, 2, 3, 20].map(pause), [500, 1000, 2000, 4000, 30_000]);
 }

@@ -49,6 +49,17 @@ pub fn wire_key(style: WireStyle, namespace: &str, key: &Key, generation: u32) -
     }
 }
 
+/// A Message-ID drawn from a wire key: `<UUID@onceward.invalid>`. The same for every try of a generation, so that a
+/// mailbox or a person can tell that two e-mails are one. The domain is reserved (RFC 2606) and nobody's.
+pub fn message_id(wire_key: &str) -> String {
+    // A raw key may have characters that no Message-ID may have.
+    let id = match Uuid::parse_str(wire_key) {
+        Ok(id) => id,
+        Err(_) => Uuid::new_v5(&WIRE_NAMESPACE, format!("message-id\u{1f}{wire_key}").as_bytes()),
+    };
+    format!("<{}@onceward.invalid>", id.hyphenated())
+}
+
 /// What an operation is about: two enqueues of one key must agree in all of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Content<'a> {
@@ -202,6 +213,15 @@ mod tests {
         assert_ne!(first, wire_key(WireStyle::Uuid, "", &key, 2));
         assert_eq!(wire_key(WireStyle::Raw, "", &key, 1), "payout:INV-1001");
         assert_eq!(wire_key(WireStyle::Raw, "", &key, 2), "payout:INV-1001~2");
+    }
+
+    #[test]
+    fn a_message_id_is_one_for_each_wire_key_and_clean_whatever_the_key_is() {
+        let uuid = "966b27f5-7e40-53ee-afca-3d77557216ce";
+        assert_eq!(message_id(uuid), format!("<{uuid}@onceward.invalid>"));
+        let raw = message_id("mail:a <b>\r\nBcc: x");
+        assert_eq!((raw.len(), raw.contains("Bcc")), (message_id(uuid).len(), false));
+        assert_ne!(raw, message_id("mail:a~2"));
     }
 
     #[test]

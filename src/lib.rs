@@ -24,3 +24,4 @@ pub mod door;
 pub mod http;
 pub mod cli;
 mod crash;
+mod pace;

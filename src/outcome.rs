@@ -128,6 +128,12 @@ pub struct Outcome {
     pub hold: bool,
     /// For `handler_error`: the handler says that nothing happened, so this attempt leaves nothing in doubt.
     pub not_applied: bool,
+    /// The provider's own word on whether a repeat makes sense, where its profile names a header for it.
+    pub again: Option<bool>,
+    /// For `throttled`: a gateway said it, so that the request may have taken effect all the same.
+    pub doubt: bool,
+    /// The provider wants no more requests: it is paused until a person resumes it.
+    pub disable: bool,
     /// When the call began (wall clock), for the history.
     pub started: Ms,
 }
@@ -149,6 +155,9 @@ impl Outcome {
             fetch: false,
             hold: false,
             not_applied: false,
+            again: None,
+            doubt: false,
+            disable: false,
             started,
         }
     }

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// The longest pause that a provider's wish can set.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// The most that jitter adds to it.
+const SPREAD_MAX: Duration = Duration::from_secs(300);
+
 /// The pause before try `n` + 1, with full jitter: between 1 ms and `min(cap, base * 2^(n-1))`, drawn by `jitter` in
 /// 0..1. Never overflows and never exceeds `cap`, whatever `n` is.
 pub fn backoff(n: u32, base: Duration, cap: Duration, jitter: f64) -> Duration {
@@ -18,6 +21,15 @@ pub fn backoff(n: u32, base: Duration, cap: Duration, jitter: f64) -> Duration {
     // The product is at most the ceiling, so it fits.
     let pause = ((ceiling as f64) * share) as i64;
     Duration::from_millis(pause.clamp(1, ceiling).unsigned_abs())
+}
+
+/// The provider's wish, with jitter that only adds to it: up to half as long again, and no more than five minutes. Jobs
+/// that were all told the same time would otherwise all come back in the same moment. Never beyond
+/// [`RETRY_AFTER_MAX`], unless the wish itself is.
+pub fn spread(wish: Duration, jitter: f64) -> Duration {
+    let share = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 1.0 };
+    let more = (wish / 2).min(SPREAD_MAX).mul_f64(share);
+    wish.saturating_add(more).min(wish.max(RETRY_AFTER_MAX))
 }
 
 /// How long before its end the window counts as over: a tenth of it, at least a second, at most five minutes.
@@ -70,6 +82,19 @@ mod tests {
         let top = |n| backoff(n, second, Duration::from_secs(10), 1.0).as_secs();
         assert_eq!([top(1), top(2), top(3), top(4), top(5), top(60)], [1, 2, 4, 8, 10, 10]);
         assert_eq!(backoff(4, second, Duration::from_secs(10), 0.5), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn jitter_only_adds_to_the_providers_wish_and_never_without_bound() {
+        let seconds = |wish: u64, jitter| spread(Duration::from_secs(wish), jitter).as_secs_f64();
+        assert_eq!([seconds(60, 0.0), seconds(60, 0.5), seconds(60, 1.0)], [60.0, 75.0, 90.0]);
+        assert_eq!(seconds(7200, 1.0), 7500.0, "five minutes at most");
+        assert_eq!(seconds(86_400, 1.0), 86_400.0, "a day is the longest pause");
+        for wish in [Duration::ZERO, Duration::from_millis(1), RETRY_AFTER_MAX, Duration::MAX] {
+            for jitter in [-1.0, 0.0, 0.9, 7.0, f64::NAN, f64::INFINITY] {
+                assert!(spread(wish, jitter) >= wish, "{wish:?} {jitter}");
+            }
+        }
     }
 
     #[test]

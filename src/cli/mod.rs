@@ -10,6 +10,7 @@ mod import;
 mod group;
 mod look;
 mod output;
+mod providers;
 mod setup;
 mod work;
 
@@ -120,7 +121,7 @@ enum Command {
     /// Write a commented onceward.toml and create the file
     Init,
     /// Is everything well? Config, secrets, file, disk, clock
-    Check,
+    Check(setup::CheckArgs),
     /// Work: claim what is due, call the providers, record what came of it
     Work(work::WorkArgs),
     /// Ask for an effect
@@ -174,6 +175,11 @@ enum Command {
     /// The queue of one group
     #[command(subcommand)]
     Group(group::GroupCommand),
+    /// The built-in profiles: what each provider promises about repeats, and where that is from
+    Providers {
+        /// A profile, or a provider of the config
+        name: Option<String>,
+    },
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -278,7 +284,7 @@ pub fn main() -> ExitCode {
 fn run(context: &Context, command: Command) -> Result<(), CliError> {
     match command {
         Command::Init => setup::init(context),
-        Command::Check => setup::check(context),
+        Command::Check(args) => setup::check(context, &args),
         Command::Work(args) => work::run(context, &args),
         Command::Enqueue(args) => ask::enqueue(context, args),
         Command::Import(args) => import::import(context, &args),
@@ -293,6 +299,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Pause(args) => group::pause(context, args),
         Command::Resume(args) => group::resume(context, args),
         Command::Group(command) => group::run(context, command),
+        Command::Providers { name } => providers::run(context, name.as_deref()),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

@@ -2,14 +2,17 @@
 
 use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
-use crate::config::Config;
+use crate::config::{Config, Kind};
 use crate::job::{Code, Refusal};
+use crate::provider::{self, Providers};
 use crate::schedule::Schedule;
 use crate::store::{RefusedRow, Store, StoreError};
+use clap::Args;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What `init` writes: it runs as it is, and explains each line.
 const CONFIG: &str = include_str!("init.toml");
@@ -60,9 +63,28 @@ struct Finding {
     ok: bool,
     what: &'static str,
     finding: String,
+    #[serde(flatten)]
+    online: Option<OnlineView>,
 }
 
-pub fn check(context: &Context) -> Result<(), CliError> {
+/// What `check --online` adds to a finding.
+#[derive(Serialize)]
+struct OnlineView {
+    provider: String,
+    /// `dns`, `tcp`, `tls`, `token` or `read`.
+    step: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_days: Option<i64>,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Reach each provider too: name, TCP, TLS and a harmless read; nothing that could have an effect
+    #[arg(long)]
+    online: bool,
+}
+
+pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     let opened = context.load()?;
     let mut findings = vec![fine("config", format!("{} can be used", opened.config.file.display()))];
     let missing = opened.config.missing_secrets();
@@ -72,6 +94,7 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    findings.extend(opened.config.kinds.values().filter_map(unread));
     if let Some(http) = &opened.config.http {
         findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
@@ -81,6 +104,10 @@ pub fn check(context: &Context) -> Result<(), CliError> {
     };
     let schedules = opened.config.schedules.values();
     findings.extend(schedules.map(|s| schedule(s, store.as_ref(), opened.clock.now())));
+    if args.online {
+        let providers = Providers::new(Arc::clone(&opened.config), Arc::clone(&opened.clock));
+        findings.extend(providers.online().into_iter().map(online));
+    }
     for finding in &findings {
         context.out.result(finding, || {
             format!("{:<4} {:<9} {}", if finding.ok { "ok" } else { "BAD" }, finding.what, finding.finding)
@@ -99,11 +126,17 @@ pub fn check(context: &Context) -> Result<(), CliError> {
 }
 
 fn fine(what: &'static str, finding: String) -> Finding {
-    Finding { ok: true, what, finding }
+    Finding { ok: true, what, finding, online: None }
 }
 
 fn bad(what: &'static str, finding: String) -> Finding {
-    Finding { ok: false, what, finding }
+    Finding { ok: false, what, finding, online: None }
+}
+
+fn online(found: provider::Finding) -> Finding {
+    let provider::Finding { ok, provider, step, words, certificate_days } = found;
+    let finding = format!("{provider}, {step}: {words}");
+    Finding { ok, what: "online", finding, online: Some(OnlineView { provider, step, certificate_days }) }
 }
 
 fn clock(clock: &dyn Clock) -> Finding {
@@ -112,6 +145,20 @@ fn clock(clock: &dyn Clock) -> Finding {
         return bad("clock", format!("it says {now}, which is long past: set it before anything is sent"));
     }
     fine("clock", format!("it says {now}"))
+}
+
+/// A kind that moves money and looks into no answer: a refusal inside a 2xx would settle it. It can be meant so.
+fn unread(kind: &Kind) -> Option<Finding> {
+    let sends = kind.request.is_some() && kind.amount_minor.is_some();
+    (sends && kind.reply.is_none()).then(|| {
+        fine(
+            "reply",
+            format!(
+                "beware: kind {} moves money and has no `reply`, so that any 2xx settles it, whatever its body says",
+                kind.name
+            ),
+        )
+    })
 }
 
 /// When a schedule runs next. A mark ahead of the clock was made by a clock that ran ahead, and is waited for.
@@ -171,7 +218,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => bad("file", e.to_string()),
     });
     findings.push(match store.verify_history() {
-        Ok(Ok(rows)) => fine("history", format!("{rows} rows, the chain is whole")),
+        Ok(Ok(rows)) => fine("history", format!("{rows} rows; their chain and the events' are whole")),
         Ok(Err(fault)) => bad("history", format!("{fault}: somebody wrote to the file by hand")),
         Err(e) => bad("history", e.to_string()),
     });
@@ -182,6 +229,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => findings.push(bad("keys", e.to_string())),
     }
     inbox(&store, findings);
+    missing_places(&store, findings);
     match store.stats() {
         Ok(stats) => {
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
@@ -199,6 +247,27 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => findings.push(bad("file", e.to_string())),
     }
     Ok(Some(store))
+}
+
+/// Places of groups that have not arrived, and that jobs wait for: only the app or a person can end it.
+fn missing_places(store: &Store, findings: &mut Vec<Finding>) {
+    match store.gaps() {
+        Ok(gaps) => findings.extend(gaps.iter().take(SHOWN as usize).map(|gap| {
+            bad(
+                "group",
+                format!(
+                    "{}: sequence {n} has not arrived, and {} jobs wait for it since {}. Enqueue it, or give it up with \
+                     `onceward group skip {} --sequence {n}`",
+                    gap.group,
+                    gap.waiting,
+                    gap.since,
+                    gap.group,
+                    n = gap.sequence
+                ),
+            )
+        })),
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
 }
 
 /// Refused rows of the SQL inbox: nobody but the app's people can mend them.
@@ -221,7 +290,7 @@ fn inbox(store: &Store, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Refused rows that `check` names one by one.
+/// Refused rows, and missing places, that `check` names one by one.
 const SHOWN: u32 = 20;
 
 #[cfg(test)]

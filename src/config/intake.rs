@@ -105,6 +105,10 @@ impl Config {
         values.currency = currency.as_deref();
 
         let key = key(kind, request.key, &values).map_err(|e| invalid("key", e))?;
+        if let Some(provider) = kind.provider.as_ref().and_then(|name| self.providers.get(name)) {
+            let rule = provider.profile.key_rule;
+            rule.admits(kind.terms.wire_style, key.as_str()).map_err(|e| invalid("key", e))?;
+        }
         values.key = Some(key.as_str());
         let wire_key = intent::wire_key(kind.terms.wire_style, &self.store.namespace, &key, 1);
         values.wire_key = Some(&wire_key);

@@ -7,6 +7,7 @@
 mod body;
 mod cards;
 mod intake;
+mod key;
 mod profile;
 mod read;
 mod secret;
@@ -14,7 +15,10 @@ mod template;
 
 pub use body::BodyTemplate;
 pub use intake::{Rendered, Request};
-pub use profile::{Certainty, Duplicate, Fact, KeyPlace, Profile, ReplayMarker, StatusRule};
+pub use key::{KeyChars, KeyPlace, KeyRule};
+pub use profile::{
+    About, BodyCode, Certainty, Duplicate, Fact, KeyScope, Profile, ReplayMarker, StatusRule, Statuses,
+};
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits, major};
@@ -64,12 +68,32 @@ pub struct Config {
     secrets: Vec<PlacedSecret>,
 }
 
-/// A secret and where the config speaks of it.
+/// A secret, or another file that must be there, and where the config speaks of it.
 #[derive(Debug)]
 struct PlacedSecret {
     line: usize,
     field: String,
-    source: SecretSource,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Secret(SecretSource),
+    /// It signs, so that it has a shape of its own.
+    Signing(SecretSource),
+    File(PathBuf),
+}
+
+impl Source {
+    fn missing(&self) -> Option<String> {
+        match self {
+            Source::Secret(source) => source.read().err(),
+            Source::Signing(source) => source.read_signing().err(),
+            Source::File(path) => {
+                std::fs::read(path).err().map(|e| format!("the file {} cannot be read: {e}", path.display()))
+            }
+        }
+    }
 }
 
 /// `[http]`
@@ -129,6 +153,12 @@ pub struct Provider {
     pub base_url: String,
     /// The credential.
     pub auth: Option<Auth>,
+    /// What TLS stands on besides the platform's roots.
+    pub tls: Tls,
+    /// The proxy that calls go through; `None`: none, whatever the environment says.
+    pub proxy: Option<Proxy>,
+    /// A path that a GET may ask at any time without an effect, for `check --online`.
+    pub health: Option<String>,
     /// Time to a connection.
     pub connect_timeout: Duration,
     /// Time for the whole call.
@@ -141,6 +171,35 @@ pub struct Provider {
     pub breaker_failures: u32,
     /// How long it stays open before a probe.
     pub cool_down: Duration,
+    /// The secrets that sign its requests, the newest first; empty unless the profile signs.
+    pub signing: Vec<SecretSource>,
+}
+
+/// `tls = { … }`: files in PEM. They are read again when they change.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Tls {
+    /// Roots that are trusted besides the platform's.
+    pub ca_file: Option<PathBuf>,
+    /// The chain and the private key that we show to the provider.
+    pub client: Option<ClientCert>,
+}
+
+/// A client certificate.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ClientCert {
+    /// The certificate, and those between it and the root.
+    pub chain: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// `proxy = "http://HOST:PORT"`: every connection is a tunnel through it (CONNECT).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proxy {
+    /// A name or an address, an IPv6 one without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
 }
 
 /// How a provider knows who calls. Values are read (again) at each call, so that a rotated secret takes effect.
@@ -162,6 +221,21 @@ pub enum Auth {
         /// Its value.
         value: SecretSource,
     },
+    /// `Authorization: Bearer …` with a token that is fetched (RFC 6749, client credentials).
+    OAuth2(OAuth2),
+}
+
+/// `auth = { oauth2 = { … } }`
+#[derive(Debug)]
+pub struct OAuth2 {
+    /// Where tokens are given out; `https`, or on loopback.
+    pub token_url: String,
+    /// Who we are there.
+    pub client_id: SecretSource,
+    /// What proves it.
+    pub client_secret: SecretSource,
+    /// What is asked for.
+    pub scope: Option<String>,
 }
 
 /// How a request's body is written.
@@ -262,5 +336,7 @@ impl Kind {
     }
 }
 
+#[cfg(test)]
+mod profile_tests;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Secrets: read from the environment or a file, shown nowhere.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -11,6 +13,16 @@ impl Secret {
     /// The text itself, for the one place that needs it: the outgoing header.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// The bytes of a Standard Webhooks secret: `whsec_` and 24 to 64 bytes in base64. The error never repeats it.
+    pub fn signing_key(&self) -> Result<Vec<u8>, String> {
+        let text = self.0.strip_prefix("whsec_").unwrap_or(&self.0);
+        let bytes = STANDARD.decode(text).map_err(|_| "it is not whsec_ and base64".to_string())?;
+        match bytes.len() {
+            24..=64 => Ok(bytes),
+            n => Err(format!("it has {n} bytes: a signing secret has 24 to 64")),
+        }
     }
 }
 
@@ -30,6 +42,16 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
+    /// Reads a signing secret now: its text, and its bytes.
+    pub fn read_signing(&self) -> Result<(Secret, Vec<u8>), String> {
+        let secret = self.read()?;
+        let key = secret.signing_key().map_err(|why| match self {
+            SecretSource::Env(name) => format!("the environment variable {name} is no signing secret: {why}"),
+            SecretSource::File(path) => format!("the file {} is no signing secret: {why}", path.display()),
+        })?;
+        Ok((secret, key))
+    }
+
     /// Reads the secret now. The error names the variable or the file and what to do, never a value.
     pub fn read(&self) -> Result<Secret, String> {
         let text = match self {

@@ -50,6 +50,8 @@ words! {
         Currency = "currency",
         /// The provider's id of the first object.
         Reference = "reference",
+        /// A Message-ID for an e-mail, the same for every try of a generation.
+        MessageId = "message_id",
     }
 }
 
@@ -66,6 +68,7 @@ impl Builtin {
     pub const IN_REQUEST: &'static [Builtin] = &[
         Builtin::Key,
         Builtin::WireKey,
+        Builtin::MessageId,
         Builtin::Account,
         Builtin::AmountMinor,
         Builtin::AmountMajor,
@@ -244,6 +247,10 @@ impl Place {
                 .ok_or_else(|| format!("the payload has no field {self}")),
             Place::Builtin(Builtin::Key) => text(values.key).ok_or_else(missing),
             Place::Builtin(Builtin::WireKey) => text(values.wire_key).ok_or_else(missing),
+            Place::Builtin(Builtin::MessageId) => {
+                let id = values.wire_key.map(crate::intent::message_id);
+                id.map(|id| Cow::Owned(Json::String(id))).ok_or_else(missing)
+            }
             Place::Builtin(Builtin::Account) => text(values.account).ok_or_else(missing),
             Place::Builtin(Builtin::Currency) => text(values.currency).ok_or_else(missing),
             Place::Builtin(Builtin::Reference) => text(values.reference).ok_or_else(missing),

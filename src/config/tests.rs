@@ -210,7 +210,7 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "profile = \"generic\"",
         "profile = \"strip\"",
         "providers.bank.profile",
-        "external, generic, none, stripe",
+        "external, generic, gocardless",
     );
     let e = error("profile = \"generic\"", "profile = \"none\"");
     assert_eq!((e.field.as_str(), e.line), ("providers.bank.idempotency.window", Some(16)), "{e}");
@@ -227,12 +227,7 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "one place",
     );
     check("auth = { bearer", "auth = { basic = {}, bearer", "providers.bank.auth", "one way");
-    check(
-        "auth = { bearer",
-        "auth = { oauth2 = {}, bearer",
-        "providers.bank.auth.oauth2",
-        "not supported yet",
-    );
+    check("auth = { bearer", "auth = { oauth2 = {}, bearer", "providers.bank.auth", "one way");
     check(
         "auth = { bearer = { env = \"ONCEWARD_TEST_UNSET_B\" } }",
         "auth = { header = { name = 'idempotency-KEY', value = { env = 'A' } } }",

@@ -1,9 +1,12 @@
-//! The credential of a provider: read anew at each call, put into one header, told apart by a fingerprint.
+//! The credential of a provider: read anew at each call, put into one header, told apart by a fingerprint. A token of
+//! OAuth2 is fetched by `oauth`; its fingerprint is the client's, for tokens pass.
 
-use crate::config::{Auth, Provider};
+use super::tls;
+use crate::config::{Auth, OAuth2, Provider, SecretSource};
 use crate::intent::hex;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
 /// A credential, read.
@@ -17,20 +20,61 @@ pub struct Credential {
     pub fingerprint: String,
 }
 
-/// Reads the provider's credential. The error says what is wrong with which variable or file, never a value.
+/// Who an OAuth2 client is, read.
+pub struct Client {
+    /// Its secret.
+    pub secret: String,
+    /// Both, as RFC 6749 (2.3.1) puts them into a header.
+    pub basic: String,
+}
+
+/// Reads an OAuth2 client's id and secret.
+pub fn client(oauth2: &OAuth2) -> Result<Client, String> {
+    let (id, secret) = (text(&oauth2.client_id)?, text(&oauth2.client_secret)?);
+    let basic = STANDARD.encode(format!("{}:{}", form(&id), form(&secret)));
+    Ok(Client { secret, basic })
+}
+
+/// A value as `application/x-www-form-urlencoded` writes it.
+pub fn form(text: &str) -> String {
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
+    utf8_percent_encode(text, ESCAPED).to_string().replace("%20", "+")
+}
+
+/// Who calls, as sixteen hexadecimal digits; empty if nobody says so.
+pub fn identity(provider: &Provider) -> Result<String, String> {
+    let own = match &provider.auth {
+        Some(Auth::OAuth2(oauth2)) => fingerprint(&["oauth2", &text(&oauth2.client_id)?]),
+        None | Some(Auth::Bearer(_) | Auth::Basic { .. } | Auth::Header { .. }) => {
+            read(provider)?.fingerprint
+        }
+    };
+    Ok(match tls::client_digest(&provider.tls)? {
+        Some(digest) => fingerprint(&[&own, &hex(&digest)]),
+        None => own,
+    })
+}
+
+/// A bearer token as a credential.
+pub fn bearer(token: String, fingerprint: String) -> Result<Credential, String> {
+    visible(&token, "the bearer token", false)?;
+    let header = ("Authorization".to_string(), format!("Bearer {token}"));
+    Ok(Credential { header: Some(header), fingerprint, secrets: vec![token] })
+}
+
+fn text(source: &SecretSource) -> Result<String, String> {
+    source.read().map(|s| s.reveal().to_string())
+}
+
+/// Reads the provider's credential; without a header where a token must be fetched first. The error says what is wrong
+/// with which variable or file, never a value.
 pub fn read(provider: &Provider) -> Result<Credential, String> {
-    let text = |source: &crate::config::SecretSource| source.read().map(|s| s.reveal().to_string());
     Ok(match &provider.auth {
-        None => Credential::default(),
+        None | Some(Auth::OAuth2(_)) => Credential::default(),
         Some(Auth::Bearer(source)) => {
             let token = text(source)?;
-            visible(&token, "the bearer token", false)?;
-            let header = ("Authorization".to_string(), format!("Bearer {token}"));
-            Credential {
-                header: Some(header),
-                fingerprint: fingerprint(&["bearer", &token]),
-                secrets: vec![token],
-            }
+            let fingerprint = fingerprint(&["bearer", &token]);
+            bearer(token, fingerprint)?
         }
         Some(Auth::Basic { user, password }) => {
             let (user, password) = (text(user)?, text(password)?);

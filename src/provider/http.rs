@@ -4,27 +4,26 @@
 //! and ureq's error kinds do not tell it: a reset looks the same before and after. So the connection is opened here,
 //! step by step, and only then given to a ureq agent that lives for this one call; the transport it writes to counts
 //! the bytes above TLS. Nothing is kept for a second call (a kept connection makes "no byte written" doubtful), no
-//! redirect is followed, no proxy is used, nothing is decompressed.
+//! redirect is followed, no proxy is used but the configured one, nothing is decompressed.
 
+use super::connect::{Dial, Route};
 use crate::outcome::{Class, Phase};
 use std::fmt;
 use std::io::Read;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::config::Config as AgentConfig;
 use ureq::http::{HeaderValue, Method, Request, Response, Uri};
-use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::time::{Duration as Span, Instant as At};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
-};
-use ureq::{Agent, Body, Error, Timeout};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
+use ureq::{Agent, Body, Error};
 
 /// The most that is read of a reply's body.
 pub const BODY_LIMIT: usize = 1024 * 1024;
+
+/// The most that is read of a reply's head; it may have 128 headers (a limit of ureq's).
+const HEAD_LIMIT: usize = 64 * 1024;
 
 /// What to send, and how long to wait.
 pub struct Wire<'a> {
@@ -40,6 +39,8 @@ pub struct Wire<'a> {
     pub connect_timeout: Duration,
     /// Time for everything.
     pub total_timeout: Duration,
+    /// How to get there.
+    pub route: Route<'a>,
 }
 
 /// A reply as it came: status, headers and the whole body.
@@ -66,18 +67,20 @@ pub struct Broken {
     pub head: Option<(u16, Vec<(String, String)>)>,
     /// What went wrong.
     pub error: String,
+    /// The reply was longer than [`BODY_LIMIT`]: its first part.
+    pub cut: Option<Vec<u8>>,
 }
 
 impl Broken {
-    fn before(phase: Phase, error: impl Into<String>) -> Broken {
-        Broken { class: Class::NotSent, phase, head: None, error: error.into() }
+    pub(super) fn before(phase: Phase, error: impl Into<String>) -> Broken {
+        Broken { class: Class::NotSent, phase, head: None, error: error.into(), cut: None }
     }
 }
 
-/// Makes exchanges. The TLS set-up, with the platform's roots, is read once and shared by all calls.
+/// Makes exchanges. What TLS stands on is read once, and again when it changes, and shared by all calls.
 #[derive(Default)]
 pub struct Http {
-    tls: RustlsConnector,
+    dial: Dial,
 }
 
 impl Http {
@@ -86,7 +89,7 @@ impl Http {
         let deadline = Instant::now() + wire.total_timeout;
         // Everything that can be wrong with the request is found before the hook says that it is about to leave.
         let request = build(wire).map_err(|e| Broken::before(Phase::Resolve, e))?;
-        let transport = self.connect(request.uri(), wire)?;
+        let line = self.dial.open(request.uri(), wire.route, wire.connect_timeout.min(wire.total_timeout))?;
         hook().map_err(|e| Broken::before(Phase::Connect, e))?;
 
         let left = deadline.saturating_duration_since(Instant::now());
@@ -97,70 +100,21 @@ impl Http {
             ));
         }
         let seen = Arc::new(Seen::default());
-        let counted = Counted { inner: transport, seen: Arc::clone(&seen) };
+        let counted = Counted { inner: line.transport, seen: Arc::clone(&seen) };
         let agent = Agent::with_parts(settings(left), Once(Mutex::new(Some(counted))), Nowhere);
         let reply = send(&agent, request, wire.body).map_err(|e| seen.broken(&e, wire.total_timeout))?;
         read(reply, wire.total_timeout)
     }
 
-    /// Name, TCP, TLS: no byte of the request yet, so that whatever fails here is `not_sent`.
-    fn connect(&self, uri: &Uri, wire: &Wire<'_>) -> Result<Box<dyn Transport>, Broken> {
-        let limit = wire.connect_timeout.min(wire.total_timeout);
-        let deadline = Instant::now() + limit;
-        let host = uri.authority().map(|a| a.as_str()).unwrap_or_default();
-        let late = || format!("no connection to {host} within {limit:?}");
-
-        let addrs =
-            resolve(uri, limit).map_err(|e| Broken::before(Phase::Resolve, e.unwrap_or_else(late)))?;
-        let config = settings(limit);
-        let mut details = ConnectionDetails {
-            uri,
-            addrs,
-            config: &config,
-            request_level: false,
-            resolver: &Nowhere,
-            now: At::now(),
-            timeout: NextTimeout { reason: Timeout::Connect, ..NextTimeout::default() },
-            current_time: Arc::new(At::now),
-            run_connector: Arc::new(|_| Err(Error::ConnectionFailed)),
-            register_shutdown: Arc::new(|_| Ok(())),
-        };
-        let budget = |details: &mut ConnectionDetails<'_>, phase| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            details.now = At::now();
-            details.timeout.after = Span::Exact(left);
-            if left.is_zero() { Err(Broken::before(phase, late())) } else { Ok(()) }
-        };
-        let failed = |phase, what: &str, e: Error| match e {
-            Error::Timeout(_) => Broken::before(phase, late()),
-            e => Broken::before(phase, format!("{what} {host}: {}", plain(&e))),
-        };
-
-        budget(&mut details, Phase::Connect)?;
-        let tcp = Connector::<()>::connect(&TcpConnector::default(), &details, None)
-            .and_then(|t| t.ok_or(Error::ConnectionFailed))
-            .map_err(|e| failed(Phase::Connect, "cannot connect to", e))?;
-        if !details.needs_tls() {
-            return Ok(Box::new(tcp));
-        }
-        budget(&mut details, Phase::Tls)?;
-        let tls = self
-            .tls
-            .connect(&details, Some(tcp))
-            .and_then(|t| t.ok_or(Error::TlsRequired))
-            .map_err(|e| failed(Phase::Tls, "no TLS connection to", e))?;
-        // A connector that passed the plain connection through would send money calls in the clear.
-        if tls.is_tls() {
-            Ok(Box::new(tls))
-        } else {
-            Err(failed(Phase::Tls, "no TLS connection to", Error::TlsRequired))
-        }
+    /// Opens a connection and nothing more: what `check --online` looks at.
+    pub fn dial(&self) -> &Dial {
+        &self.dial
     }
 }
 
 /// The agent's settings: against every convenience that would send twice, elsewhere, or wait for ever. The global
 /// timeout bounds each later step, so that a peer that sends a byte now and then cannot hold a thread past it.
-fn settings(total: Duration) -> AgentConfig {
+pub(super) fn settings(total: Duration) -> AgentConfig {
     Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -173,14 +127,13 @@ fn settings(total: Duration) -> AgentConfig {
         .timeout_per_write(Some(total))
         .accept_encoding("identity")
         .user_agent(concat!("onceward/", env!("CARGO_PKG_VERSION")))
-        .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+        .max_response_header_size(HEAD_LIMIT)
         .build()
 }
 
-/// The request without its body, from parts that are checked here.
-fn build(wire: &Wire<'_>) -> Result<Request<()>, String> {
-    let uri: Uri = wire
-        .url
+/// The address, if calls can go to it.
+pub(super) fn address(url: &str) -> Result<Uri, String> {
+    let uri: Uri = url
         .parse()
         .map_err(|_| "the address of the request is not a URL: see base_url and path".to_string())?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
@@ -189,6 +142,12 @@ fn build(wire: &Wire<'_>) -> Result<Request<()>, String> {
     if uri.authority().is_some_and(|a| a.as_str().contains('@')) {
         return Err("base_url has a user name or password in it: use `auth` instead".into());
     }
+    Ok(uri)
+}
+
+/// The request without its body, from parts that are checked here.
+fn build(wire: &Wire<'_>) -> Result<Request<()>, String> {
+    let uri = address(&wire.url)?;
     let method = Method::from_bytes(wire.method.as_bytes())
         .map_err(|_| "the method of the request is not one".to_string())?;
     let mut request = Request::builder().method(method).uri(uri);
@@ -237,12 +196,14 @@ fn read(reply: Response<Body>, total: Duration) -> Result<Answer, Broken> {
         phase: Phase::Body,
         head: Some((status, headers)),
         error,
+        cut: None,
     };
 
     let mut bytes = Vec::new();
     match body.as_reader().take(BODY_LIMIT as u64 + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() > BODY_LIMIT => {
-            Err(broken(Class::BadResponse, "the reply is over 1 MiB".into(), headers))
+            let over = broken(Class::BadResponse, "the reply is over 1 MiB".into(), headers);
+            Err(Broken { cut: Some(bytes), ..over })
         }
         Ok(_) => Ok(Answer { status, headers, body: bytes, framed }),
         Err(e) => Err(match Error::from(e) {
@@ -257,47 +218,16 @@ fn read(reply: Response<Body>, total: Duration) -> Result<Answer, Broken> {
 }
 
 /// An error in words, without ureq's own prefixes.
-fn plain(e: &Error) -> String {
+pub(super) fn plain(e: &Error) -> String {
     match e {
         Error::Io(e) => e.to_string(),
         e => e.to_string(),
     }
 }
 
-/// Looks the host up, at most until `limit` is over (`Err(None)`). A literal address needs no look-up, and no thread.
-fn resolve(uri: &Uri, limit: Duration) -> Result<ResolvedSocketAddrs, Option<String>> {
-    let host = uri.host().unwrap_or_default().to_string();
-    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let found: Vec<SocketAddr> = match bare.parse() {
-        Ok(ip) => vec![SocketAddr::new(ip, port)],
-        Err(_) => {
-            let (tx, rx) = mpsc::sync_channel(1);
-            let name = host.clone();
-            // The system's resolver cannot be interrupted: a thread waits for it, and is left behind if it is late.
-            std::thread::Builder::new()
-                .name("onceward-dns".into())
-                .spawn(move || {
-                    let _ = tx.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-                })
-                .map_err(|e| Some(format!("cannot look up {host}: {e}")))?;
-            rx.recv_timeout(limit)
-                .map_err(|_| None)?
-                .map_err(|e| Some(format!("cannot look up {host}: {e}")))?
-        }
-    };
-    if found.is_empty() {
-        return Err(Some(format!("cannot look up {host}: it has no address")));
-    }
-    let mut addrs = Nowhere.empty();
-    // Sixteen is what ureq's own list holds.
-    found.into_iter().take(16).for_each(|a| addrs.push(a));
-    Ok(addrs)
-}
-
 /// The agent's resolver: the connection already stands, so there is nothing to look up.
 #[derive(Debug)]
-struct Nowhere;
+pub(super) struct Nowhere;
 
 impl Resolver for Nowhere {
     fn resolve(&self, _: &Uri, _: &AgentConfig, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
@@ -343,6 +273,7 @@ impl Seen {
                 phase: Phase::Headers,
                 head: Some((interim, Vec::new())),
                 error,
+                cut: None,
             };
         }
         let (class, error) = match (e, phase) {
@@ -356,7 +287,7 @@ impl Seen {
             (Error::Io(e), _) => (Class::Interrupted, format!("the connection broke before an answer: {e}")),
             (e, _) => (Class::Interrupted, format!("the answer is not readable HTTP: {}", plain(e))),
         };
-        Broken { class, phase, head: None, error }
+        Broken { class, phase, head: None, error, cut: None }
     }
 }
 

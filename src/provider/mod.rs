@@ -1,24 +1,31 @@
 //! The only place that makes outgoing calls: one call in, one [`Outcome`] out. No SQL, no decisions.
 //!
-//! `request` renders what is sent, `http` makes one exchange and knows whether a byte left, `reply` and `read` say what
-//! an answer means, `redact` keeps secrets out of what is kept, `handler` calls an app's own closures. Nothing here
-//! tries twice.
+//! `request` renders what is sent, `connect` and `tls` open a connection, `http` makes one exchange over it and knows
+//! whether a byte left, `reply` and `read` say what an answer means, `sign` signs webhooks, `redact` keeps secrets out of
+//! what is kept, `oauth` has tokens, `online` looks whether a provider can be reached, `handler` calls an app's own
+//! closures. Nothing here tries twice.
 
 mod auth;
+mod connect;
 mod handler;
 mod http;
+mod oauth;
+mod online;
 mod pause;
 mod read;
 pub mod redact;
 mod reply;
 mod request;
+mod sign;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
+pub use online::Finding;
 
 use crate::clock::Clock;
-use crate::config::{Config, Kind, Provider, Reply};
+use crate::config::{Auth, Config, Kind, Profile, Provider, Reply};
 use crate::decide::Family;
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Job, Step};
@@ -47,6 +54,7 @@ pub struct Providers {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     http: http::Http,
+    tokens: oauth::Tokens,
     /// Each provider's fingerprint as last read. A secret that cannot be read for a moment is no change of account.
     fingerprints: Mutex<BTreeMap<String, String>>,
 }
@@ -54,8 +62,8 @@ pub struct Providers {
 impl Providers {
     /// Makes no call and opens nothing; reads each credential once for its fingerprint.
     pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Providers {
-        let providers =
-            Providers { config, clock, http: http::Http::default(), fingerprints: Mutex::default() };
+        let (http, tokens) = (http::Http::default(), oauth::Tokens::default());
+        let providers = Providers { config, clock, http, tokens, fingerprints: Mutex::default() };
         for provider in providers.config.providers.values() {
             providers.fingerprint(provider);
         }
@@ -85,7 +93,8 @@ impl Providers {
         Scope { send, lookup }
     }
 
-    /// Makes one call. Blocks, at most for the provider's total timeout and the hook's own time.
+    /// Makes one call. Blocks, at most for the provider's total timeout and the hook's own time; where a token must be
+    /// fetched first, for twice that.
     pub fn call(&self, call: &Call<'_>) -> Outcome {
         let started = self.clock.now();
         // Before the first byte a send is `not_sent`; a question that could not be asked is just unanswered.
@@ -98,14 +107,23 @@ impl Providers {
             Ok(found) => found,
             Err(why) => return unsent(why, &[]),
         };
-        let credential = match auth::read(provider) {
+        let mut credential = match self.credential(provider) {
             Ok(credential) => credential,
             Err(why) => return unsent(format!("providers.{}.auth: {why}", provider.name), &[]),
         };
-        let wire = match wire(call, kind, provider, &credential) {
+        let mut wire = match wire(call, kind, provider, &credential) {
             Ok(wire) => wire,
             Err(why) => return unsent(why, &credential.secrets),
         };
+        if provider.profile.signed && call.step == Step::Send {
+            match sign::sign(&provider.signing, &call.intent.wire_key, started, &call.frozen.body) {
+                Ok(signed) => {
+                    wire.headers.extend(signed.headers.into_iter().map(|(n, v)| (n, v, false)));
+                    credential.secrets.extend(signed.secrets);
+                }
+                Err(why) => return unsent(format!("providers.{}.signing: {why}", provider.name), &[]),
+            }
+        }
         let exchange = self.http.exchange(&wire, call.before_first_byte);
 
         let ask = reply::Ask {
@@ -124,13 +142,27 @@ impl Providers {
             started,
             now: self.clock.now(),
         };
-        match exchange {
+        let outcome = match exchange {
             Ok(answer) => match call.step {
+                Step::Send if blind(&answer, provider) => unread(&answer, &ask),
                 Step::Send => reply::send(&answer, &ask),
                 Step::LookUp => reply::look_up(&answer, &ask),
                 Step::Fetch => reply::fetch(&answer, &ask),
             },
             Err(broken) => unanswered(call.step, broken, &ask),
+        };
+        if outcome.http_status == Some(401) && matches!(provider.auth, Some(Auth::OAuth2(_))) {
+            self.tokens.refused(&provider.name, &credential);
+        }
+        outcome
+    }
+
+    fn credential(&self, provider: &Provider) -> Result<auth::Credential, String> {
+        match &provider.auth {
+            Some(Auth::OAuth2(oauth2)) => {
+                self.tokens.credential(&self.http, self.clock.as_ref(), provider, oauth2)
+            }
+            None | Some(Auth::Bearer(_) | Auth::Basic { .. } | Auth::Header { .. }) => auth::read(provider),
         }
     }
 
@@ -144,10 +176,10 @@ impl Providers {
 
     fn fingerprint(&self, provider: &Provider) -> String {
         let mut known = self.fingerprints.lock().unwrap_or_else(PoisonError::into_inner);
-        match auth::read(provider) {
-            Ok(credential) => {
-                known.insert(provider.name.clone(), credential.fingerprint.clone());
-                credential.fingerprint
+        match auth::identity(provider) {
+            Ok(fingerprint) => {
+                known.insert(provider.name.clone(), fingerprint.clone());
+                fingerprint
             }
             Err(_) => known.get(&provider.name).cloned().unwrap_or_default(),
         }
@@ -158,7 +190,7 @@ impl Providers {
 fn wire<'a>(
     call: &Call<'a>,
     kind: &Kind,
-    provider: &Provider,
+    provider: &'a Provider,
     credential: &auth::Credential,
 ) -> Result<http::Wire<'a>, String> {
     let frozen = call.frozen;
@@ -190,12 +222,52 @@ fn wire<'a>(
         body,
         connect_timeout: provider.connect_timeout,
         total_timeout: provider.total_timeout,
+        route: connect::Route { tls: &provider.tls, proxy: provider.proxy.as_ref() },
     })
+}
+
+/// Whether the status alone does not say what the answer means, and its body cannot be read: the profile tells this
+/// status's meanings apart by a code in the body, and the body came encoded though that was not asked for.
+fn blind(answer: &http::Answer, provider: &Provider) -> bool {
+    let plain =
+        |coding: &str| matches!(coding.trim().to_ascii_lowercase().as_str(), "" | "identity" | "chunked");
+    let codings = answer.headers.iter().filter(|(n, _)| n == "content-encoding" || n == "transfer-encoding");
+    let encoded = codings.flat_map(|(_, value)| value.split(',')).any(|coding| !plain(coding));
+    encoded && by_code(answer.status, &provider.profile)
+}
+
+/// Whether the profile reads the body before it knows what this status means.
+fn by_code(status: u16, profile: &Profile) -> bool {
+    let duplicate = profile.duplicate.as_ref().is_some_and(|d| d.status == status);
+    duplicate || profile.statuses.iter().any(|rule| rule.status.cover(status) && rule.code.is_some())
+}
+
+/// An answer whose body would say what it means, and cannot be read.
+fn unread(answer: &http::Answer, ask: &reply::Ask<'_>) -> Outcome {
+    let error = format!("the provider answered {}, in an encoding that was not asked for", answer.status);
+    Outcome {
+        phase: Some(Phase::Body),
+        http_status: Some(answer.status),
+        error: Some(error),
+        retry_after: pause::retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now),
+        ..Outcome::new(Class::BadResponse, ask.started)
+    }
 }
 
 /// An exchange without a whole answer.
 fn unanswered(step: Step, broken: http::Broken, ask: &reply::Ask<'_>) -> Outcome {
     let send = step == Step::Send;
+    // Too long to be read whole. A status that is no success says what it says without its body, unless the profile
+    // tells its meanings apart by a code in there: then nothing is inferred from it.
+    if let (true, Some(part), Some((status, headers))) = (send, &broken.cut, &broken.head)
+        && !(200..300).contains(status)
+        && !by_code(*status, ask.profile)
+    {
+        let head = http::Answer { status: *status, headers: headers.clone(), body: Vec::new(), framed: true };
+        let mut outcome = reply::send(&head, ask);
+        outcome.result = redact::body(part, ask.secrets);
+        return outcome;
+    }
     let (status, headers) =
         broken.head.map_or((None, Vec::new()), |(status, headers)| (Some(status), headers));
     Outcome {

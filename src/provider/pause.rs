@@ -26,6 +26,22 @@ pub fn retry_after(headers: &[(String, String)], ms_header: Option<&str>, now: M
     by_seconds.chain(by_ms).max().map(|span| span.min(LONGEST))
 }
 
+/// How long until a limit is lifted, by a header such as X-RateLimit-Reset: a date, seconds since 1970, or seconds from
+/// now. No limit is lifted in thirty years, so that the two sorts of number cannot be mistaken for each other.
+pub fn limit_lifted(headers: &[(String, String)], name: &str, now: Ms) -> Option<Duration> {
+    const EPOCH: f64 = 1e9;
+    let first =
+        |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim());
+    let now = first("date").and_then(date).unwrap_or(now);
+    let value = first(name)?;
+    let at = match value.parse::<f64>() {
+        Ok(number) if (EPOCH..EPOCH * 100.0).contains(&number) => Ms((number * 1000.0) as i64),
+        Ok(_) => return seconds(value, 1.0),
+        Err(_) => date(value)?,
+    };
+    Some(at.since(now).min(LONGEST)).filter(|span| !span.is_zero())
+}
+
 /// A plain decimal number of 1/`per` seconds.
 fn seconds(text: &str, per: f64) -> Option<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -74,6 +90,29 @@ mod tests {
             ("Fri, 29 Nov 2030 11:00:00 GMT", Some(LONGEST)),
         ] {
             assert_eq!(wish(&[("retry-after", value)]), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_lifted_at_a_date_at_a_second_since_1970_or_after_so_many_seconds() {
+        let lifted = |value: &str| {
+            let headers = [("x-reset".to_string(), value.to_string())];
+            limit_lifted(&headers, "X-Reset", Ms(1_795_953_600_000))
+        };
+        let s = |n| Some(Duration::from_secs(n));
+        for (value, expected) in [
+            ("30", s(30)),
+            ("1795953630", s(30)),
+            ("1795953500", None),
+            ("1795953600000", Some(LONGEST)),
+            ("Sun, 29 Nov 2026 12:00:30 GMT", s(30)),
+            ("999999999", Some(LONGEST)),
+            ("-1", None),
+            ("NaN", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(lifted(value), expected, "{value}");
         }
     }
 

@@ -4,11 +4,11 @@
 //! ARCHITECTURE.md does, a look-up only by an answer that cannot be anything else, and what cannot be read is unknown.
 
 use super::http::Answer;
-use super::pause::retry_after;
+use super::pause::{limit_lifted, retry_after};
 use super::read::{Verdict, Walk, already_differs, read, reference_at, scalar_at, walk};
 use super::redact;
 use crate::clock::Ms;
-use crate::config::{Duplicate, Profile, Reply};
+use crate::config::{Duplicate, Profile, Reply, StatusRule};
 use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use ureq::http::StatusCode;
@@ -61,11 +61,15 @@ pub fn send(answer: &Answer, ask: &Ask<'_>) -> Outcome {
     {
         return named(answer, ask, duplicate, doc);
     }
-    if let Some(class) = rule(ask.profile, status, doc.as_ref().ok()) {
-        return match class {
+    if let Some(rule) = rule(ask.profile, status, doc.as_ref().ok()) {
+        return match rule.class {
             Class::Ok => success(answer, ask, &doc),
             Class::Accepted => accepted(answer, ask, doc.as_ref().ok()),
-            class => refusal(answer, ask, class, doc.as_ref().ok()),
+            class => Outcome {
+                doubt: rule.doubt,
+                disable: rule.disable,
+                ..refusal(answer, ask, class, doc.as_ref().ok())
+            },
         };
     }
     if (200..300).contains(&status) {
@@ -174,7 +178,11 @@ fn verdict(answer: &Answer, ask: &Ask<'_>, read: Verdict, unreadable: Class) -> 
 
 /// A duplicate's error that names the first object: not an error but a pointer to what was done.
 fn named(answer: &Answer, ask: &Ask<'_>, duplicate: &Duplicate, doc: &Json) -> Outcome {
-    match reference_at(doc, &duplicate.reference) {
+    let found = reference_at(doc, &duplicate.reference).and_then(|found| match duplicate.link {
+        true => last_segment(&found),
+        false => Ok(found),
+    });
+    match found {
         Ok(reference) => {
             Outcome { reference: Some(reference), fetch: true, ..base(answer, ask, Class::Accepted) }
         }
@@ -187,9 +195,42 @@ fn named(answer: &Answer, ask: &Ask<'_>, duplicate: &Duplicate, doc: &Json) -> O
     }
 }
 
+/// The id at the end of an object's address.
+fn last_segment(link: &str) -> Result<String, String> {
+    let plain = link.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    let path = plain.split_once("://").map_or(plain, |(_, rest)| rest);
+    match path.rsplit_once('/') {
+        Some((_, id)) if !id.is_empty() => Ok(id.to_string()),
+        _ => Err("the address that it gives has no id at its end".into()),
+    }
+}
+
+/// The provider's own word on whether a repeat makes sense.
+fn again(answer: &Answer, ask: &Ask<'_>) -> Option<bool> {
+    match header(answer, ask.profile.should_retry.as_deref()?)?.trim().to_ascii_lowercase().as_str() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
 /// Any other status.
 fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> Outcome {
     let mut error = said(answer.status, doc);
+    let replayed = ask.profile.replay.as_ref().is_some_and(|marker| {
+        let of_name = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(&marker.header));
+        of_name.into_iter().any(|(_, value)| value.trim().eq_ignore_ascii_case(&marker.value))
+    });
+    let again = again(answer, ask);
+    // Neither word says more about the effect than the status does: both classes had none. A stored refusal stays one.
+    let class = match (class, again) {
+        (Class::Rejected, Some(true)) if !replayed => Class::Throttled,
+        (Class::Throttled, Some(false)) => {
+            error = format!("{error}; it asks not to be tried again");
+            Class::Rejected
+        }
+        (class, _) => class,
+    };
     if class == Class::Redirected {
         error = match header(answer, "location") {
             Some(to) => {
@@ -199,11 +240,8 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
         };
     }
     let mut outcome = failure(answer, ask, class, error);
+    outcome.again = again;
     if class == Class::Rejected {
-        let replayed = ask.profile.replay.as_ref().is_some_and(|marker| {
-            let of_name = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(&marker.header));
-            of_name.into_iter().any(|(_, value)| value.trim().eq_ignore_ascii_case(&marker.value))
-        });
         outcome.decisive = replayed;
         outcome.retry_on = ask.retry_on.contains(&answer.status);
     }
@@ -215,14 +253,9 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
 }
 
 /// The first of the profile's (status, code) pairs that fits.
-fn rule(profile: &Profile, status: u16, doc: Option<&Json>) -> Option<Class> {
-    let fits = |code: &Option<(String, String)>| match code {
-        None => true,
-        Some((pointer, value)) => {
-            doc.and_then(|doc| scalar_at(doc, pointer)).is_some_and(|found| found == value.as_str())
-        }
-    };
-    profile.statuses.iter().find(|r| r.status == status && fits(&r.code)).map(|r| r.class)
+fn rule<'p>(profile: &'p Profile, status: u16, doc: Option<&Json>) -> Option<&'p StatusRule> {
+    let fits = |rule: &&StatusRule| rule.fits(status, |pointer| doc.and_then(|doc| scalar_at(doc, pointer)));
+    profile.statuses.iter().find(fits)
 }
 
 /// What a status means where the profile says nothing of it.
@@ -246,10 +279,13 @@ fn general(status: u16, profile: &Profile) -> Class {
 
 /// What every outcome of a whole reply carries.
 fn base(answer: &Answer, ask: &Ask<'_>, class: Class) -> Outcome {
+    // The header comes with every answer and only means something when the limit was met.
+    let reset = ask.profile.reset.as_deref().filter(|_| answer.status == 429);
+    let lifted = reset.and_then(|name| limit_lifted(&answer.headers, name, ask.now));
     Outcome {
         phase: Some(Phase::Body),
         http_status: Some(answer.status),
-        retry_after: retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now),
+        retry_after: retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now).max(lifted),
         result: redact::body(&answer.body, ask.secrets),
         ..Outcome::new(class, ask.started)
     }

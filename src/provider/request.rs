@@ -319,6 +319,7 @@ mod tests {
             code: "/c".into(),
             is: "x".into(),
             reference: "/id".into(),
+            link: false,
             path: Some("/p/{$reference}?full=1".into()),
         };
         assert_eq!(fetch_path(Some(&duplicate), &frozen, "7").unwrap(), "/p/7?full=1");

@@ -7,7 +7,7 @@
 use super::history::{Action, Entry};
 use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
 use crate::clock::Ms;
-use crate::decide::{Family, Plan, plan};
+use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
 use rusqlite::named_params;
@@ -159,14 +159,15 @@ struct Head {
 pub(super) const DUE: &str = "SELECT id, state FROM onceward_jobs
   WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown') AND run_after_ms <= ?1
   ORDER BY run_after_ms LIMIT 100";
-const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
+pub(super) const PROMOTE: &str = "UPDATE onceward_jobs SET claimable = 1,
     state = CASE state WHEN 'scheduled' THEN 'ready' ELSE state END WHERE id = ?1";
 /// The head of one kind.
 pub(super) const HEADS: &str = "SELECT priority, run_after_ms, id FROM onceward_jobs
   WHERE claimable = 1 AND group_paused = 0 AND kind = ?1 ORDER BY priority DESC, run_after_ms, id LIMIT ?2";
 pub(super) const NEXT: &str = "SELECT min(run_after_ms) FROM onceward_jobs
   WHERE claimable = 0 AND group_paused = 0 AND state IN ('scheduled','unknown')";
-const RUNNING: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
+pub(super) const RUNNING: &str =
+    "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
 
 impl Round<'_> {
     fn claim(&self, most: usize) -> Result<Claimed, StoreError> {
@@ -322,6 +323,11 @@ impl Round<'_> {
         if step == Step::Send {
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
         }
+        if step == Step::Send && may_do_it_twice(&intent, &kind.terms, &self.now) {
+            let mut entry = Entry::new(job.id, Action::Note, self.tx.now(), self.owner.actor());
+            entry.detail = Some(AT_LEAST_ONCE.into());
+            history::append(self.tx, &entry)?;
+        }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
         self.tx.count(format!("wait:{}", super::record::gap_bucket(started.since(job.run_after))), 1);
         let before = job.state;
@@ -375,6 +381,10 @@ impl Round<'_> {
         park(self.tx, self.desk, job, reason, why, intent, self.owner.actor())
     }
 }
+
+/// Said in the history of each re-send that a kind's `on_unknown` brings about.
+const AT_LEAST_ONCE: &str =
+    "sent again though an earlier try may have taken effect: on_unknown = \"resend\" chooses at least once";
 
 /// Parks a job that no attempt parked.
 pub(super) fn park(
@@ -434,7 +444,7 @@ fn words(reason: Reason) -> &'static str {
     }
 }
 
-const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
+pub(super) const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
     lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
     lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started

@@ -1,7 +1,8 @@
 //! The door: one job and its intent in one transaction, or the answer that the key had before.
 
+use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
-use super::{Store, StoreError, Tx, history, order, pauses, rows, schema};
+use super::{Store, StoreError, Tx, history, order, rows, schema};
 use crate::clock::Clock;
 use crate::intent::{IntentState, wire_key};
 use crate::job::{Code, JobId, NewJob, Refusal, State};
@@ -112,6 +113,7 @@ pub fn enqueue_in(
     if pinned != namespace {
         return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
     }
+    schema::still_known(conn)?;
     let tx = Tx::new(conn, clock.now());
     let answer = tx.part(|| {
         let answer = kept(enqueue(&tx, job, namespace, None, actor))?;
@@ -191,15 +193,8 @@ fn note_refusal(
     if let (StoreError::Refused(refusal), Some(sequence)) = (&error, job.sequence) {
         tx.count(refusal.code.as_str(), 1);
         let why = format!("{} {}: {refusal}", refusal.code, job.key);
-        let event = pauses::Event {
-            actor,
-            action: "refuse",
-            scope: pauses::PauseScope::Group,
-            name: group,
-            sequence: Some(sequence),
-            why: Some(&why),
-        };
-        pauses::append(tx, &event)?;
+        let event = Event::new(EventAction::Refuse, EventScope::Group, group, actor);
+        events::record(tx, Event { sequence: Some(sequence), why: Some(&why), ..event })?;
     }
     Ok(error)
 }

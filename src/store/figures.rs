@@ -1,17 +1,17 @@
 //! The figures, at a cost that does not grow with what is done: counters, and partial indexes over what is open.
 
-use super::{Pause, PauseScope, Store, StoreError, holds, inbox, pauses, record};
+use super::{Pause, PauseScope, Store, StoreError, holds, inbox, order, pauses, record};
 use crate::clock::Ms;
 use crate::job::State;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 
-/// A group whose head is parked or in doubt.
+/// A group whose head cannot go now: parked, in doubt, due later, or missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BlockedGroup {
     /// Its name.
     pub group: String,
-    /// The head's key.
+    /// The head's key, or which place has not arrived.
     pub head: String,
     /// Since when.
     pub since: Ms,
@@ -47,7 +47,7 @@ pub struct Stats {
     pub confirmation_gap_s: (u64, f64, f64, f64),
     /// Requested and not confirmed.
     pub unconfirmed: u64,
-    /// Groups that wait for a person or an answer.
+    /// Groups that wait for a person, an answer, a later time or a missing place; longest first.
     pub blocked_groups: Vec<BlockedGroup>,
     /// Providers by name.
     pub providers: BTreeMap<String, ProviderStats>,
@@ -93,7 +93,7 @@ impl Store {
         self.ages(&conn, now, &mut stats)?;
         stats.confirmation_gap_s = gaps(&stats.counters);
         stats.unconfirmed = conn.prepare_cached(UNCONFIRMED)?.query_row([], |row| row.get(0))?;
-        stats.blocked_groups = blocked_groups(&conn)?;
+        stats.blocked_groups = blocked_groups(&conn, now)?;
         stats.inbox_refused = inbox::refused(&conn)?;
         let mut wal = self.path.as_os_str().to_os_string();
         wal.push("-wal");
@@ -234,33 +234,82 @@ fn gaps(counters: &BTreeMap<String, i64>) -> (u64, f64, f64, f64) {
     (count, at(0.5), at(0.95), buckets.last().map_or(0.0, |(b, _)| record::gap_seconds(*b)))
 }
 
+/// Groups whose head cannot go now: parked, in doubt, or due later.
 const BLOCKED: &str = "WITH heads (id) AS (
     SELECT id FROM onceward_jobs WHERE state = 'parked'
     UNION ALL SELECT id FROM onceward_jobs
-      WHERE state IN ('scheduled','ready','waiting','unknown') AND state = 'unknown')
+      WHERE group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown')
+        AND (state = 'unknown' OR (state = 'scheduled' AND run_after_ms > :now)))
   SELECT h.group_name, i.key, h.updated_ms,
     (SELECT count(*) FROM onceward_jobs w WHERE w.group_name = h.group_name AND w.group_name IS NOT NULL
        AND w.state IN ('waiting','parked') AND w.passed_over = 0 AND w.state = 'waiting') AS waiting
   FROM heads CROSS JOIN onceward_jobs h ON h.id = heads.id CROSS JOIN onceward_intents i ON i.id = h.id
-  WHERE h.group_name IS NOT NULL AND h.passed_over = 0
-  ORDER BY h.updated_ms LIMIT 1000";
+  WHERE h.group_name IS NOT NULL AND h.passed_over = 0 AND waiting > 0
+  ORDER BY h.updated_ms LIMIT :most";
 const COUNTERS: &str = "SELECT name, value FROM onceward_counters";
 
 /// Every statement of the figures that goes over jobs, intents or history.
 #[cfg(test)]
-pub(super) const STATEMENTS: [&str; 8] =
-    [DUE, UNCONFIRMED, IN_FLIGHT, OLDEST_UNKNOWN, CLAIMABLE_KINDS, OLDEST_READY, UNPROMOTED, BLOCKED];
+pub(super) const STATEMENTS: [&str; 9] =
+    [DUE, UNCONFIRMED, IN_FLIGHT, OLDEST_UNKNOWN, CLAIMABLE_KINDS, OLDEST_READY, UNPROMOTED, BLOCKED, GAPS];
 
-fn blocked_groups(conn: &Connection) -> Result<Vec<BlockedGroup>, StoreError> {
-    let mut statement = conn.prepare_cached(BLOCKED)?;
-    let rows = statement.query_map([], |row| {
-        Ok(BlockedGroup {
-            group: row.get(0)?,
-            head: row.get(1)?,
-            since: Ms(row.get(2)?),
-            waiting: row.get(3)?,
-        })
+/// Groups that wait for a place that is missing.
+const GAPS: &str = "SELECT g.name, g.passed + 1, g.gap_ms, (SELECT count(*) FROM onceward_jobs w
+    WHERE w.group_name = g.name AND w.group_name IS NOT NULL AND w.state IN ('waiting','parked')
+      AND w.passed_over = 0 AND w.state = 'waiting')
+  FROM onceward_groups g WHERE g.gap_ms IS NOT NULL ORDER BY g.gap_ms LIMIT ?1";
+/// So many blocked groups are named, those first that have waited longest.
+const BLOCKED_MAX: usize = 1000;
+
+/// A group that waits for a place that nobody has taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// Its name.
+    pub group: String,
+    /// The place.
+    pub sequence: i64,
+    /// Since when it is missed.
+    pub since: Ms,
+    /// How many wait for it.
+    pub waiting: u64,
+}
+
+impl Store {
+    /// The groups that wait for a missing place, a thousand at most, longest first.
+    pub fn gaps(&self) -> Result<Vec<Gap>, StoreError> {
+        gaps_in_groups(&*self.reader()?)
+    }
+}
+
+fn gaps_in_groups(conn: &Connection) -> Result<Vec<Gap>, StoreError> {
+    let mut statement = conn.prepare_cached(GAPS)?;
+    let rows = statement.query_map([BLOCKED_MAX as i64], |row| {
+        Ok(Gap { group: row.get(0)?, sequence: row.get(1)?, since: Ms(row.get(2)?), waiting: row.get(3)? })
     })?;
-    let all: Vec<BlockedGroup> = rows.collect::<Result<_, _>>()?;
-    Ok(all.into_iter().filter(|g| g.waiting > 0).collect())
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn blocked_groups(conn: &Connection, now: Ms) -> Result<Vec<BlockedGroup>, StoreError> {
+    let mut statement = conn.prepare_cached(BLOCKED)?;
+    let rows = statement.query_map(
+        rusqlite::named_params! { ":now": now.0, ":most": BLOCKED_MAX as i64 },
+        |row| {
+            Ok(BlockedGroup {
+                group: row.get(0)?,
+                head: row.get(1)?,
+                since: Ms(row.get(2)?),
+                waiting: row.get(3)?,
+            })
+        },
+    )?;
+    let mut all: Vec<BlockedGroup> = rows.collect::<Result<_, _>>()?;
+    all.extend(gaps_in_groups(conn)?.into_iter().map(|gap| BlockedGroup {
+        group: gap.group,
+        head: order::missing(gap.sequence),
+        since: gap.since,
+        waiting: gap.waiting,
+    }));
+    all.sort_by_key(|group| group.since);
+    all.truncate(BLOCKED_MAX);
+    Ok(all)
 }

@@ -1,6 +1,7 @@
 //! One group as a person sees it, and the one thing a person may do to it: give up a place that nobody holds.
 
-use super::pauses::{self, Event, Pause, PauseScope};
+use super::events::{self, Event, EventAction, EventScope};
+use super::pauses::{self, Pause, PauseScope};
 use super::{Store, StoreError, Tx, order};
 use crate::clock::Ms;
 use crate::job::{Code, Refusal, State};
@@ -146,15 +147,8 @@ fn skip(tx: &Tx<'_>, group: &str, sequence: i64, actor: &str) -> Result<bool, St
     }
     conn.prepare_cached("INSERT INTO onceward_skips (group_name, sequence) VALUES (?1, ?2)")?
         .execute(place)?;
-    let event = Event {
-        actor,
-        action: "skip",
-        scope: PauseScope::Group,
-        name: group,
-        sequence: Some(sequence),
-        why: None,
-    };
-    pauses::append(tx, &event)?;
+    let event = Event::new(EventAction::Skip, EventScope::Group, group, actor);
+    events::record(tx, Event { sequence: Some(sequence), ..event })?;
     log::warn!("sequence {sequence} of group {group} is given up by {actor}");
     order::advance(tx, group)?;
     Ok(true)

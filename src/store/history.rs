@@ -3,7 +3,7 @@
 //! Each row keeps the hash of its content and the chain's: SHA-256(previous chain, content hash). The chain's head is
 //! read inside each transaction, so that two processes can't fork it.
 
-use super::{StoreError, Tx};
+use super::{StoreError, Tx, events};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::{JobId, State};
@@ -117,18 +117,23 @@ impl Entry {
             number(Some(self.at.0)),
             Some(self.actor.clone()),
         ];
-        let mut hash = Sha256::new();
-        for field in fields {
-            match field {
-                Some(text) => {
-                    hash.update((text.len() as u64 + 1).to_be_bytes());
-                    hash.update(text.as_bytes());
-                }
-                None => hash.update(0u64.to_be_bytes()),
-            }
-        }
-        hash.finalize().into()
+        content(fields.iter().map(Option::as_deref))
     }
+}
+
+/// SHA-256 over fields, each with its length before it, so that no two rows run together.
+pub(super) fn content<'a>(fields: impl IntoIterator<Item = Option<&'a str>>) -> Hash {
+    let mut hash = Sha256::new();
+    for field in fields {
+        match field {
+            Some(text) => {
+                hash.update((text.len() as u64 + 1).to_be_bytes());
+                hash.update(text.as_bytes());
+            }
+            None => hash.update(0u64.to_be_bytes()),
+        }
+    }
+    hash.finalize().into()
 }
 
 /// The next link of the chain.
@@ -201,8 +206,8 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
     })
 }
 
-/// Walks the whole chain. `Ok(n)`: n rows, all in order. `Err` names the first row that is not as it was written.
-/// A row whose words were pruned is checked by its chain alone.
+/// Walks the whole chain, and the events' own. `Ok(n)`: n rows of history, and all are in order. `Err` names the first row
+/// that is not as it was written. A row whose words were pruned is checked by its chain alone.
 pub fn verify(conn: &Connection) -> Result<Result<u64, String>, StoreError> {
     let mut statement = conn.prepare(
         "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
@@ -227,5 +232,5 @@ pub fn verify(conn: &Connection) -> Result<Result<u64, String>, StoreError> {
         }
         previous = chain.to_vec();
     }
-    Ok(Ok(count.unsigned_abs()))
+    Ok(events::verify(conn)?.map(|_| count.unsigned_abs()))
 }

@@ -207,7 +207,8 @@ pub fn note(
         row.probe = None;
     };
     match signal {
-        Signal::Good => {
+        // It answered; that it wants no more is a pause, which is not this row's part of the hold.
+        Signal::Good | Signal::Disable => {
             row.failures = 0;
             // A call that began before the hold proves nothing about it; only the probe ends it.
             if was_probe {

@@ -4,6 +4,7 @@
 //! back when the process dies, however it dies. A lease is taken over only from an owner whose lock can be had, and
 //! then at once; time alone takes nothing over, so a laptop that slept or a clock that jumped is not taken for a crash.
 
+use super::events::{self, Event, EventAction, EventScope};
 use super::history::Action;
 use super::record::Recorder;
 use super::{Store, StoreError, Tx, rows, schema};
@@ -55,6 +56,32 @@ fn lock_path(store: &Path, nonce: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The workers whose lock on a file beside the store is held, by nonce. A file that can't be tried counts as held.
+pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
+    let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let prefix = lock_path(Path::new(store.file_name().unwrap_or_default()), "");
+    let prefix = prefix.to_string_lossy();
+    let mut alive = Vec::new();
+    for file in std::fs::read_dir(folder)? {
+        let file = file?;
+        let name = file.file_name();
+        let Some(nonce) = name.to_string_lossy().strip_prefix(&*prefix).map(str::to_string) else { continue };
+        let lock = match File::options().read(true).write(true).open(file.path()) {
+            Ok(lock) => lock,
+            // It said goodbye in between.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(_) => {
+                alive.push(nonce);
+                continue;
+            }
+        };
+        if lock.try_lock().is_err() {
+            alive.push(nonce);
+        }
+    }
+    Ok(alive)
+}
+
 impl Store {
     /// Registers this start of a worker and takes its lock.
     pub fn register(&self, name: &str) -> Result<(Owner, OwnerLock), StoreError> {
@@ -69,30 +96,34 @@ impl Store {
         let lock = OwnerLock { path: path.clone(), _file: file };
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
-        let (nonce, name) = (nonce, name.to_string());
+        let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));
         self.write(move |tx| {
             tx.conn().execute(
                 "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
                 (&nonce, &name, tx.now().0),
             )?;
-            Ok(())
+            let event = Event::new(EventAction::Start, EventScope::Worker, &name, &actor);
+            events::record(tx, Event { detail: Some(PROGRAM), ..event })
         })?;
         Ok((owner, lock))
     }
 
     /// Says goodbye; nothing of this owner's is running any more.
     pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
-        let nonce = owner.nonce.to_string();
+        let (nonce, owner) = (owner.nonce.to_string(), owner.clone());
         self.write(move |tx| {
-            // The history keeps its name; a row a start would be a row a minute for whoever works by cron. A lease it
-            // still held would need the row.
+            // The history and the events keep its name. A lease it still held would need the row.
             tx.conn()
                 .prepare_cached(
                     "DELETE FROM onceward_owners WHERE nonce = ?1
                        AND NOT EXISTS (SELECT 1 FROM onceward_jobs WHERE lease_owner = ?1 AND state = 'running')",
                 )?
                 .execute([&nonce])?;
-            gone(tx, &nonce)
+            gone(tx, &nonce)?;
+            events::record(
+                tx,
+                Event::new(EventAction::Stop, EventScope::Worker, owner.name(), owner.actor()),
+            )
         })?;
         // Only now: a missing file must never stand for an owner that is still in the table as alive.
         let _ = std::fs::remove_file(&lock.path);
@@ -202,6 +233,8 @@ impl Store {
     }
 }
 
+/// This program, in the event of a worker's start.
+const PROGRAM: &str = concat!("onceward ", env!("CARGO_PKG_VERSION"));
 /// When, by the clock as it then was, the last set-back was written down.
 const SET_BACK: &str = "set_back_ms";
 /// Workers look at the clock each second, so within this they speak of the same set-back.
@@ -240,6 +273,11 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
         (SET_BACK, tx.now().0.to_string()),
     )?;
     tx.count("clock_set_backs", 1);
+    let (here, detail) =
+        (events::here(), format!("set back by {} ms; {moved} due times moved with it", millis(back)));
+    let actor = format!("worker:{here}");
+    let event = Event::new(EventAction::Clock, EventScope::Store, "clock", &actor);
+    events::record(tx, Event { detail: Some(&detail), ..event })?;
     log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
     Ok(())
 }
@@ -271,7 +309,7 @@ impl Recorder<'_> {
 
 /// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
 fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
-    use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+    use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
     super::KindDesk {
         kind: job.kind.clone(),
         // It may have been its provider's probe.
@@ -287,6 +325,7 @@ fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
             cap: Duration::from_millis(1),
             max_age: Duration::from_secs(u32::MAX.into()),
             on_parked: OnParked::Block,
+            on_unknown: OnUnknown::Park,
             breaker: BreakerTerms { failures: u32::MAX, cool_down: Duration::ZERO },
         },
         unique: true,

@@ -8,6 +8,7 @@ mod audit;
 mod browse;
 mod claim;
 mod enqueue;
+pub mod events;
 mod figures;
 mod groups;
 mod history;
@@ -15,6 +16,7 @@ mod holds;
 mod hours;
 mod inbox;
 mod leases;
+mod migrate;
 mod operate;
 mod order;
 mod preview;
@@ -30,7 +32,7 @@ pub use audit::{AuditFilter, AuditPage, AuditRow, EventPage, EventRow};
 pub use browse::{Browse, By, Cursor, Line, MissingPlace, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
-pub use figures::{BlockedGroup, Stats};
+pub use figures::{BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
@@ -203,7 +205,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, makes it if asked to, refuses another schema version, and reads every setting back.
+    /// Opens the file, makes it if asked to, brings an older schema forward, refuses a newer one, and reads every setting
+    /// back.
     pub fn open(
         path: &Path,
         options: Options,

@@ -77,30 +77,43 @@ pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError
 }
 
 /// The member of the group that is out of `waiting` and not finished: while there is one, nobody else goes.
-const OUT: &str = "SELECT id, sequence, state FROM onceward_jobs
+pub(super) const OUT: &str = "SELECT id, sequence, state FROM onceward_jobs
   WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown') LIMIT 1";
 /// The lowest place that waits or blocks.
-const LOWEST: &str = "SELECT id, sequence, state, run_after_ms,
+pub(super) const LOWEST: &str = "SELECT id, sequence, state, run_after_ms,
     (SELECT i.state = 'requested' FROM onceward_intents i WHERE i.id = j.id)
   FROM onceward_jobs j
   WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
   ORDER BY sequence LIMIT 1";
-const FREE: &str =
+pub(super) const FREE: &str =
     "UPDATE onceward_jobs SET state = ?2, claimable = ?3, updated_ms = ?4, group_paused = EXISTS (
     SELECT 1 FROM onceward_holds WHERE scope = 'group' AND name = ?5 AND paused_ms IS NOT NULL)
   WHERE id = ?1 AND state = 'waiting'";
 const BACK: &str = "UPDATE onceward_jobs SET state = 'waiting', claimable = 0, updated_ms = ?2
   WHERE id = ?1 AND state IN ('scheduled','ready')";
 
-/// Lets the group's next job go, if it is its turn.
+/// Lets the group's next job go, if it is its turn, and keeps since when a place is missing.
 pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
-    let conn = tx.conn();
     let passed = pass(tx, group)?;
+    match next_out(tx, group, passed)? {
+        true => tx.conn().prepare_cached(GAP_BEGINS)?.execute((group, tx.now().0))?,
+        false => tx.conn().prepare_cached(GAP_ENDS)?.execute([group])?,
+    };
+    Ok(())
+}
+
+/// The time stands from the moment when the place began to be missed; `pass` ends it when the group moves on.
+const GAP_BEGINS: &str = "UPDATE onceward_groups SET gap_ms = ?2 WHERE name = ?1 AND gap_ms IS NULL";
+const GAP_ENDS: &str = "UPDATE onceward_groups SET gap_ms = NULL WHERE name = ?1 AND gap_ms IS NOT NULL";
+
+/// Lets the next job go. `true`: nobody can, for jobs wait and the place before them is missing.
+fn next_out(tx: &Tx<'_>, group: &str, passed: i64) -> Result<bool, StoreError> {
+    let conn = tx.conn();
     let lowest: Option<(i64, i64, String, i64, bool)> = conn
         .prepare_cached(LOWEST)?
         .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .optional()?;
-    let Some((id, sequence, state, run_after, in_doubt)) = lowest else { return Ok(()) };
+    let Some((id, sequence, state, run_after, in_doubt)) = lowest else { return Ok(false) };
     let out: Option<(i64, i64, String)> = conn
         .prepare_cached(OUT)?
         .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -109,12 +122,15 @@ pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
         // A lower place came back (a replay) while a higher one was free to go: that one waits again, unless a
         // request of it may have left. Parked or waiting, the lower one is not done.
         let certain = [State::Scheduled, State::Ready].into_iter().find(|s| s.as_str() == out_state);
-        let Some(from) = certain.filter(|_| sequence < place) else { return Ok(()) };
+        let Some(from) = certain.filter(|_| sequence < place) else { return Ok(false) };
         conn.prepare_cached(BACK)?.execute((out, tx.now().0))?;
         rows::moved(tx, Some(from), Some(State::Waiting));
     }
-    if state != State::Waiting.as_str() || sequence > passed + 1 {
-        return Ok(());
+    if state != State::Waiting.as_str() {
+        return Ok(false);
+    }
+    if sequence > passed + 1 {
+        return Ok(true);
     }
     let due = run_after <= tx.now().0;
     let state = match (in_doubt, due) {
@@ -124,13 +140,13 @@ pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
     };
     conn.prepare_cached(FREE)?.execute((id, state.as_str(), due, tx.now().0, group))?;
     rows::moved(tx, Some(State::Waiting), Some(state));
-    Ok(())
+    Ok(false)
 }
 
 /// What stands at a place: a job that is not cancelled, or else a cancelled one or a person's word.
-const AT: &str = "SELECT state, passed_over FROM onceward_jobs
+pub(super) const AT: &str = "SELECT state, passed_over FROM onceward_jobs
   WHERE group_name = ?1 AND group_name IS NOT NULL AND sequence = ?2 AND state <> 'cancelled'";
-const GIVEN_UP: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
+pub(super) const GIVEN_UP: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
     WHERE group_name = ?1 AND group_name IS NOT NULL AND sequence = ?2 AND state = 'cancelled')
   OR EXISTS (SELECT 1 FROM onceward_skips WHERE group_name = ?1 AND sequence = ?2)";
 
@@ -153,7 +169,7 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
         passed += 1;
     }
     if passed != before {
-        conn.prepare_cached("UPDATE onceward_groups SET passed = ?2 WHERE name = ?1")?
+        conn.prepare_cached("UPDATE onceward_groups SET passed = ?2, gap_ms = NULL WHERE name = ?1")?
             .execute((group, passed))?;
     }
     Ok(passed)

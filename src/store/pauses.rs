@@ -4,6 +4,7 @@
 //! out of `waiting` is in no index that the claim walks. So a pause costs the claim nothing however much waits behind
 //! it. What is in flight ends as it would have.
 
+use super::events::{self, Event, EventAction};
 use super::{Store, StoreError, Tx};
 use crate::clock::Ms;
 use crate::job::{Code, Refusal};
@@ -49,29 +50,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         self.known(scope, name)?;
         let (name, actor) = (name.to_string(), actor.to_string());
-        self.write(move |tx| {
-            if read(tx.conn(), scope, &name)?.is_some() {
-                return Ok(false);
-            }
-            tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), &name, tx.now().0, &actor, &why))?;
-            mark_group(tx, scope, &name, true)?;
-            append(
-                tx,
-                &Event {
-                    actor: &actor,
-                    action: "pause",
-                    scope,
-                    name: &name,
-                    sequence: None,
-                    why: why.as_deref(),
-                },
-            )?;
-            log::warn!(
-                "{scope} {name} is paused by {actor}: {}",
-                why.as_deref().unwrap_or("no reason given")
-            );
-            Ok(true)
-        })
+        self.write(move |tx| set(tx, scope, &name, why.as_deref(), &actor))
     }
 
     /// Lets it go on. `false`: it was not paused.
@@ -96,17 +75,8 @@ impl Store {
             let sql = if scope == PauseScope::Provider { RESUME } else { FORGET };
             tx.conn().prepare_cached(sql)?.execute((scope.as_str(), &name))?;
             mark_group(tx, scope, &name, false)?;
-            append(
-                tx,
-                &Event {
-                    actor: &actor,
-                    action: "resume",
-                    scope,
-                    name: &name,
-                    sequence: None,
-                    why: why.as_deref(),
-                },
-            )?;
+            let event = Event::new(EventAction::Resume, scope.into(), &name, &actor);
+            events::record(tx, Event { why: why.as_deref(), ..event })?;
             log::warn!("{scope} {name} is resumed by {actor}");
             Ok(true)
         })
@@ -122,6 +92,30 @@ impl Store {
         let missing = || Refusal::new(Code::NotFound, format!("there is no {scope} `{name}` in the config"));
         if there { Ok(()) } else { Err(missing().into()) }
     }
+}
+
+/// A provider that wants no more requests is paused as a person would do it, and only a person resumes it.
+pub fn by_the_provider(tx: &Tx<'_>, provider: &str, why: &str, actor: &str) -> Result<(), StoreError> {
+    let why = format!("it wants no more requests: {why}");
+    set(tx, PauseScope::Provider, provider, Some(&why), actor).map(drop)
+}
+
+fn set(
+    tx: &Tx<'_>,
+    scope: PauseScope,
+    name: &str,
+    why: Option<&str>,
+    actor: &str,
+) -> Result<bool, StoreError> {
+    if read(tx.conn(), scope, name)?.is_some() {
+        return Ok(false);
+    }
+    tx.conn().prepare_cached(PAUSE)?.execute((scope.as_str(), name, tx.now().0, actor, why))?;
+    mark_group(tx, scope, name, true)?;
+    let event = Event::new(EventAction::Pause, scope.into(), name, actor);
+    events::record(tx, Event { why, ..event })?;
+    log::warn!("{scope} {name} is paused by {actor}: {}", why.unwrap_or("no reason given"));
+    Ok(true)
 }
 
 const PAUSE: &str = "INSERT INTO onceward_holds (scope, name, paused_ms, paused_by, paused_why)
@@ -189,33 +183,4 @@ pub fn all(conn: &Connection) -> Result<Vec<Pause>, StoreError> {
         });
     }
     Ok(pauses)
-}
-
-/// What somebody did that belongs to no single job.
-pub struct Event<'a> {
-    pub actor: &'a str,
-    pub action: &'static str,
-    pub scope: PauseScope,
-    pub name: &'a str,
-    pub sequence: Option<i64>,
-    pub why: Option<&'a str>,
-}
-
-/// Appends an event.
-pub fn append(tx: &Tx<'_>, event: &Event<'_>) -> Result<(), StoreError> {
-    tx.conn()
-        .prepare_cached(
-            "INSERT INTO onceward_events (at_ms, actor, action, scope, name, sequence, why)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?
-        .execute((
-            tx.now().0,
-            event.actor,
-            event.action,
-            event.scope.as_str(),
-            event.name,
-            event.sequence,
-            event.why,
-        ))?;
-    Ok(())
 }

@@ -4,9 +4,9 @@
 //! settles the intent, anything else is written down and changes nothing.
 
 use super::history::{Action, Entry};
-use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, rows};
+use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
 use crate::clock::{Ms, millis};
-use crate::decide::{Decision, Next, OnParked, decide};
+use crate::decide::{Decision, Next, OnParked, Signal, decide};
 use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
 use crate::job::{Job, JobId, State, Step};
 use crate::outcome::{Class, Outcome};
@@ -165,6 +165,9 @@ impl Recorder<'_> {
         self.tx.count(format!("attempts:{} {} {}", job.kind, kind.provider, outcome.class), 1);
         let why = outcome.error.as_deref().unwrap_or(outcome.class.as_str());
         holds::note(self.tx, &kind.provider, job.id, decision.signal, kind.terms.breaker, why)?;
+        if decision.signal == Signal::Disable {
+            pauses::by_the_provider(self.tx, &kind.provider, why, actor)?;
+        }
         tell(job, outcome, state, run_after);
         Ok(Recorded::As { state, due: run_after })
     }

@@ -1,7 +1,7 @@
-//! The file itself: made from schema.sql and checked. A file of another schema version, newer or older, is refused before
-//! anything is written. There is one version so far, so nothing brings an older file forward yet.
+//! The file itself: made from schema.sql, or checked. An older schema is brought forward (`migrate`); a newer one is
+//! refused before anything is written.
 
-use super::StoreError;
+use super::{StoreError, migrate};
 use crate::clock::Ms;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 const SCHEMA: &str = include_str!("../../schema.sql");
 
-/// The schema that this program knows.
-pub const VERSION: i64 = 1;
+/// The schema that this program knows: one more than there are steps to it.
+pub const VERSION: i64 = 1 + migrate::STEPS.len() as i64;
 
 /// The oldest SQLite whose WAL does not lose commits when a write and a checkpoint race.
 const SQLITE_MIN: i32 = 3_051_003;
@@ -74,12 +74,14 @@ pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> 
     if fresh {
         keep_private(path);
     }
-    if usable(&conn, path, namespace)? {
-        return Ok(());
+    match found(&conn, path, namespace)? {
+        Found::Current => return Ok(()),
+        Found::Older(_) => return migrate::forward(conn, path, namespace, now),
+        Found::Nothing => {}
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have made it in between.
-    if !usable(&tx, path, namespace)? {
+    if found(&tx, path, namespace)? == Found::Nothing {
         tx.execute_batch(SCHEMA)?;
         let facts = [
             ("schema_version", VERSION.to_string()),
@@ -95,29 +97,51 @@ pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Is there a schema in the file that this program knows, with our namespace? `false`: there is none yet.
-fn usable(conn: &Connection, path: &Path, namespace: &str) -> Result<bool, StoreError> {
-    match version(conn)? {
-        None => Ok(false),
-        Some(VERSION) => {
-            let pinned = meta(conn, "namespace")?.unwrap_or_default();
-            if pinned != namespace {
-                return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
-            }
-            Ok(true)
-        }
-        Some(newer) if newer > VERSION => {
+/// Which schema is in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// None yet.
+    Nothing,
+    /// This program's.
+    Current,
+    /// An older one, that the steps begin with.
+    Older(i64),
+}
+
+/// Which schema is in the file? Refused: another namespace, a newer schema, and one that no release wrote.
+pub fn found(conn: &Connection, path: &Path, namespace: &str) -> Result<Found, StoreError> {
+    let version = match version(conn)? {
+        None => return Ok(Found::Nothing),
+        Some(newer) if newer > VERSION => return Err(unusable(path, newer_words(newer))),
+        Some(wrong) if wrong < 1 => {
             let why = format!(
-                "its schema is {newer} and this program knows {VERSION}: upgrade onceward, or use another file"
-            );
-            Err(unusable(path, why))
-        }
-        Some(other) => {
-            let why = format!(
-                "its schema is {other}, which no release of onceward wrote (this program knows {VERSION}): restore a \
+                "its schema is {wrong}, which no release of onceward wrote (this program knows {VERSION}): restore a \
                  backup, or use another file"
             );
-            Err(unusable(path, why))
+            return Err(unusable(path, why));
+        }
+        Some(known) => known,
+    };
+    let pinned = meta(conn, "namespace")?.unwrap_or_default();
+    if pinned != namespace {
+        return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
+    }
+    Ok(if version == VERSION { Found::Current } else { Found::Older(version) })
+}
+
+fn newer_words(version: i64) -> String {
+    format!("its schema is {version} and this program knows {VERSION}: upgrade onceward, or use another file")
+}
+
+/// Asked at the beginning of each write transaction: a newer program may have brought the file forward since it was
+/// opened here.
+pub fn still_known(conn: &Connection) -> Result<(), StoreError> {
+    match meta(conn, "schema_version")?.and_then(|v| v.parse().ok()).unwrap_or(i64::MAX) {
+        VERSION => Ok(()),
+        other => {
+            let path = conn.path().unwrap_or_default();
+            let words = format!("{}; it was changed while this program had it open", newer_words(other));
+            Err(unusable(Path::new(path), words))
         }
     }
 }
@@ -150,6 +174,7 @@ fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
         Some(ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        Some(ErrorCode::SystemIoFailure) => format!("{e}: is its disk full, or failing?"),
         _ => e.to_string(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::{ManualClock, Ms};
-use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked};
+use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown};
 use crate::intent::{Content, IntentState, WireStyle, payload_hash};
 use crate::job::{Key, NewJob, Reason, State, Step};
 use crate::json::Json;
@@ -11,14 +11,18 @@ use crate::store::history::Action;
 
 mod browse;
 mod doors;
+mod events;
 mod figures;
 mod file;
 mod laws;
+mod migration;
+mod load;
 mod order;
 mod pauses;
 mod people;
 mod providers;
 mod repeats;
+mod waits;
 
 struct TestDesk {
     kinds: Vec<KindDesk>,
@@ -74,6 +78,7 @@ fn kind(name: &str, family: Family, lookup: Option<bool>) -> KindDesk {
         cap: Duration::from_secs(60),
         max_age: Duration::from_secs(72 * 3600),
         on_parked: OnParked::Block,
+        on_unknown: OnUnknown::Park,
         breaker: BreakerTerms { failures: 3, cool_down: Duration::from_secs(30) },
     };
     KindDesk { kind: name.into(), provider: format!("{name}-bank"), terms, unique: true }

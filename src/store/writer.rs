@@ -7,6 +7,7 @@
 
 use super::{StoreError, hours, schema};
 use crate::clock::{Clock, Ms};
+use crate::pace::Pace;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rusqlite::Connection;
 use std::cell::RefCell;
@@ -92,6 +93,7 @@ impl Writer {
             watch,
             listener: Arc::clone(&listener),
             seen: None,
+            doubts: Pace::default(),
         };
         let thread = std::thread::Builder::new()
             .name("onceward-writer".into())
@@ -176,6 +178,8 @@ struct Desk {
     watch: Option<Duration>,
     listener: Arc<Mutex<Option<Listener>>>,
     seen: Option<i64>,
+    /// How often it is said that COMMITs fail.
+    doubts: Pace,
 }
 
 impl Desk {
@@ -220,12 +224,12 @@ impl Desk {
             Err(e) => Some(e),
         };
         match trouble {
-            None => {}
+            None => drop(self.doubts.over()),
             Some(Trouble::Undone(_)) if batch.len() > 1 => return self.singly(batch),
             Some(Trouble::Undone(e)) => batch.iter_mut().for_each(|piece| piece.fail(e.copy())),
             Some(Trouble::Doubtful(why)) => {
                 batch.iter_mut().for_each(|piece| piece.fail(StoreError::CommitUnknown(why.clone())));
-                self.conn = None;
+                self.doubt(&why);
             }
         }
         batch.into_iter().for_each(Piece::answer);
@@ -271,11 +275,11 @@ impl Desk {
                 Err(e) => Some(e),
             };
             match trouble {
-                None => {}
+                None => drop(self.doubts.over()),
                 Some(Trouble::Undone(e)) => piece.fail(e),
                 Some(Trouble::Doubtful(why)) => {
+                    self.doubt(&why);
                     piece.fail(StoreError::CommitUnknown(why));
-                    self.conn = None;
                 }
             }
             piece.answer();
@@ -296,13 +300,24 @@ impl Desk {
         }
     }
 
+    /// A COMMIT failed. On a full disk that may be each one for hours, so it is told once a step.
+    fn doubt(&mut self, why: &str) {
+        self.conn = None;
+        if self.doubts.due() {
+            log::error!(
+                "COMMIT to {} failed: {why}; whether it is stored is not known until the file is opened anew, which is \
+                 done before the next write",
+                self.path.display()
+            );
+        }
+    }
+
     /// The connection; after a failed COMMIT a new one, with the log folded into the file and read afresh.
     fn connected(&mut self) -> Result<&Connection, Trouble> {
         if self.conn.is_none() {
             let conn = schema::connect(&self.path).map_err(Trouble::Undone)?;
             conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
                 .map_err(|e| Trouble::Undone(e.into()))?;
-            log::warn!("the file was opened anew after a commit whose end is not known");
             self.conn = Some(conn);
             self.seen = None;
         }
@@ -325,6 +340,9 @@ impl StoreError {
             StoreError::Full(why) => StoreError::Full(why.clone()),
             StoreError::CommitUnknown(why) => StoreError::CommitUnknown(why.clone()),
             StoreError::Closed => StoreError::Closed,
+            StoreError::Unusable { path, why } => {
+                StoreError::Unusable { path: path.clone(), why: why.clone() }
+            }
             other => StoreError::Sqlite(other.to_string()),
         }
     }
@@ -333,8 +351,12 @@ impl StoreError {
 fn begin(conn: &Connection) -> Result<(), Trouble> {
     conn.prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut statement| statement.execute([]))
-        .map(|_| ())
-        .map_err(|e| Trouble::Undone(e.into()))
+        .map_err(|e| Trouble::Undone(e.into()))?;
+    // Another process may have brought the file to a schema that this one does not know.
+    schema::still_known(conn).map_err(|e| {
+        roll_back(conn);
+        Trouble::Undone(e)
+    })
 }
 
 fn commit(conn: &Connection) -> Option<Trouble> {
@@ -343,12 +365,7 @@ fn commit(conn: &Connection) -> Option<Trouble> {
     crate::crash::point("after commit");
     match committed {
         Ok(_) => None,
-        Err(e) => {
-            log::error!(
-                "COMMIT failed: {e}; whether it is stored is not known until the file is opened anew"
-            );
-            Some(Trouble::Doubtful(e.to_string()))
-        }
+        Err(e) => Some(Trouble::Doubtful(e.to_string())),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
+use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
@@ -45,6 +46,7 @@ pub fn start(
         .spawn(move || {
             let mut watch = Watch { wall: shared.store.clock().now().0, at: Instant::now() };
             let mut renewed = Instant::now();
+            let (unrenewed, unseen) = (Pace::default(), Pace::default());
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 look_at_disk(&shared, options.free_disk);
                 watch.look(&shared);
@@ -54,25 +56,29 @@ pub fn start(
                 }
                 if renewed.elapsed() * 3 >= options.lease {
                     renewed = Instant::now();
-                    complain("leases could not be renewed", shared.store.renew(&owner, options.lease));
+                    complain(
+                        "leases could not be renewed",
+                        &unrenewed,
+                        shared.store.renew(&owner, options.lease),
+                    );
                 }
-                match shared.store.recover(&owner) {
-                    Ok(0) => {}
-                    Ok(n) => {
-                        log::warn!("{n} jobs of dead workers were taken over");
-                        wake.wake();
-                    }
-                    Err(e) => complain("dead workers could not be looked for", Err(e)),
+                let recovered = shared.store.recover(&owner);
+                if let Ok(n @ 1..) = recovered {
+                    log::warn!("{n} jobs of dead workers were taken over");
+                    wake.wake();
                 }
+                complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
             }
         })
         .map_err(|e| StoreError::Sqlite(format!("the keeper thread could not be started: {e}")))?;
     Ok(Keeper { stop: Some(stop), thread: Some(thread) })
 }
 
-fn complain(what: &str, result: Result<(), StoreError>) {
-    if let Err(e) = result {
-        log::error!("{what}: {e}");
+fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
+    match result {
+        Ok(()) => drop(pace.over()),
+        Err(e) if pace.due() => log::error!("{what}: {e}"),
+        Err(_) => {}
     }
 }
 
@@ -90,7 +96,8 @@ impl Watch {
         (self.wall, self.at) = (wall, at);
         if back > SET_BACK_MIN_MS {
             let back = Duration::from_millis(back.unsigned_abs());
-            complain("a clock that was set back could not be recorded", shared.store.set_back(back));
+            let set_back = shared.store.set_back(back);
+            complain("a clock that was set back could not be recorded", &Pace::default(), set_back);
         }
     }
 }
@@ -104,12 +111,13 @@ pub fn look_at_disk(shared: &Shared, floor: u64) {
         Err(_) => return,
     };
     let low = free < floor;
-    let was = shared.disk_low.swap(low, Ordering::SeqCst);
-    if low && !was {
+    shared.disk_low.store(low, Ordering::SeqCst);
+    if low && shared.disk_told.due() {
         log::error!(
-            "only {free} bytes are free where the store is; below {floor} nothing is claimed: free some space"
+            "only {free} bytes are free where {} is; below {floor} (limits.free_disk) nothing is claimed: free some space",
+            shared.store.path().display()
         );
-    } else if was && !low {
-        log::info!("there is room on the disk again");
+    } else if !low && shared.disk_told.over() {
+        log::warn!("there is room on the disk again: {free} bytes are free");
     }
 }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::crash;
 use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
+use crate::pace::Pace;
 use crate::provider::Call;
 use crate::store::{Claim, Desk, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -162,7 +163,24 @@ struct Shared {
     trade: Arc<Trade>,
     /// Results that could not be written yet.
     unrecorded: AtomicUsize,
+    /// How often it is said that they could not.
+    unrecorded_told: Pace,
     disk_low: AtomicBool,
+    /// How often it is said that the disk is low.
+    disk_told: Pace,
+}
+
+impl Shared {
+    fn new(store: Arc<Store>, trade: Arc<Trade>) -> Arc<Shared> {
+        Arc::new(Shared {
+            store,
+            trade,
+            unrecorded: AtomicUsize::new(0),
+            unrecorded_told: Pace::default(),
+            disk_low: AtomicBool::new(false),
+            disk_told: Pace::default(),
+        })
+    }
 }
 
 /// Works until told to stop, or as `options.until` says.
@@ -174,8 +192,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     if recovered > 0 {
         log::warn!("{recovered} jobs of dead workers were taken over");
     }
-    let shared =
-        Arc::new(Shared { store, trade, unrecorded: AtomicUsize::new(0), disk_low: AtomicBool::new(false) });
+    let shared = Shared::new(store, trade);
     let wake = stop.clone();
     shared.store.on_foreign_commit(move || wake.wake());
     keeper::look_at_disk(&shared, options.free_disk);
@@ -421,16 +438,22 @@ fn attempt(shared: &Shared, claim: Claim) {
         tries = tries.saturating_add(1);
         let pause =
             crate::retry::backoff(tries, Duration::from_millis(20), Duration::from_secs(5), fastrand::f64());
-        log::error!(
-            "the outcome of {} could not be written ({}); it is kept and tried again in {pause:?}",
-            unrecorded.claim.job().key,
-            unrecorded.error
-        );
+        // A full disk meets every thread: one line a step tells of them all.
+        if shared.unrecorded_told.due() {
+            log::error!(
+                "the outcome of {} could not be written to {} ({}); {} in all are kept and tried again, and nothing is \
+                 claimed meanwhile",
+                unrecorded.claim.job().key,
+                shared.store.path().display(),
+                unrecorded.error,
+                shared.unrecorded.load(Ordering::SeqCst)
+            );
+        }
         std::thread::sleep(pause);
         (claim, outcome) = (unrecorded.claim, unrecorded.outcome);
     }
-    if tries > 0 {
-        shared.unrecorded.fetch_sub(1, Ordering::SeqCst);
+    if tries > 0 && shared.unrecorded.fetch_sub(1, Ordering::SeqCst) == 1 && shared.unrecorded_told.over() {
+        log::warn!("every outcome that was kept is written now");
     }
 }
 
@@ -513,12 +536,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, trade, options) = bench(dir.path());
         let (owner, _lock) = store.register("test:1").unwrap();
-        let shared = Arc::new(Shared {
-            store,
-            trade,
-            unrecorded: AtomicUsize::new(0),
-            disk_low: AtomicBool::new(false),
-        });
+        let shared = Shared::new(store, trade);
         let stop = Stop::new();
         let mut dispatcher = Dispatcher::start(shared, owner, options, stop.clone()).unwrap();
         dispatcher.busy = 1;

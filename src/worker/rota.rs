@@ -2,6 +2,7 @@
 
 use crate::clock::{Ms, SANE};
 use crate::config::{Config, Request};
+use crate::pace::Pace;
 use crate::schedule::Schedule;
 use crate::store::{Store, StoreError, Turn};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 pub struct Rota {
     config: Arc<Config>,
     turns: Vec<(Arc<Schedule>, Option<Ms>)>,
+    failing: Pace,
 }
 
 impl Rota {
@@ -21,7 +23,7 @@ impl Rota {
     pub fn new(config: &Arc<Config>) -> Rota {
         // Any clock that can be right has passed this instant.
         let turns = config.schedules.values().map(|schedule| (Arc::clone(schedule), Some(SANE))).collect();
-        Rota { config: Arc::clone(config), turns }
+        Rota { config: Arc::clone(config), turns, failing: Pace::default() }
     }
 
     /// Looks until nothing is due any more: for a worker that will not be there for long.
@@ -43,6 +45,7 @@ impl Rota {
             match run(store, &self.config, schedule) {
                 Ok((made, mark)) => {
                     created += made;
+                    self.failing.over();
                     if mark > now.plus(AHEAD) {
                         log::warn!(
                             "schedule {}: everything up to {mark} is dealt with, by a clock that ran ahead; it goes on \
@@ -52,7 +55,10 @@ impl Rota {
                     }
                     *next = schedule.timetable.next(mark);
                 }
-                Err(e) => log::error!("schedule {} could not be run: {e}", schedule.name),
+                Err(e) if self.failing.due() => {
+                    log::error!("schedule {} could not be run: {e}", schedule.name)
+                }
+                Err(_) => {}
             }
         }
         created > 0

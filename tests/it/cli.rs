@@ -149,3 +149,38 @@ fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
         assert_eq!(output.code(), Some(1));
     }
 }
+
+#[test]
+fn the_profiles_are_listed_and_each_shows_its_facts_with_their_sources() {
+    let h = Scene::new(Family::B).set(|s| s.provider += "\nidempotency = { window = \"1h\" }").start();
+    let all = h.run(&["providers"]).ok().lines();
+    let names: Vec<&str> = all.iter().filter_map(|p| p["profile"].as_str()).collect();
+    assert_eq!(names, onceward::config::Profile::builtin_names());
+    let stripe = h.run(&["providers", "stripe"]).ok().json();
+    assert_eq!(
+        (&stripe["family"], &stripe["window"], &stripe["key"]["max"]),
+        (&"A".into(), &"24h".into(), &255.into())
+    );
+    assert_eq!(stripe["statuses"][0]["class"], "key_mismatch");
+    for profile in &all {
+        for fact in profile["facts"].as_array().expect("facts") {
+            assert!(
+                ["verified", "secondary", "memory"].contains(&fact["certainty"].as_str().unwrap()),
+                "{fact}"
+            );
+            assert!(
+                !fact["source"].as_str().unwrap().is_empty() && !fact["what"].as_str().unwrap().is_empty()
+            );
+        }
+    }
+    // A provider of the config is shown with what it overrides.
+    let bank = h.run(&["providers", "bank"]).ok().json();
+    assert_eq!(
+        (&bank["provider"], &bank["profile"], &bank["window"]),
+        (&"bank".into(), &"generic".into(), &"1h".into())
+    );
+    h.run(&["providers", "strip"]).refused("not_found", 3);
+    std::fs::remove_file(h.config_path()).expect("the config goes");
+    h.run(&["providers", "gocardless"]).ok();
+    h.run(&["providers", "bank"]).fails(&[2, 3]);
+}

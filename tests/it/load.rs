@@ -122,10 +122,21 @@ fn twenty_groups_stay_in_order_over_two_workers_though_replies_are_lost() {
     h.assert_laws();
 }
 
+/// The most arrivals within any second.
+fn most_in_a_second(h: &Harness, from: usize) -> usize {
+    let mut at: Vec<Instant> = h.provider.state().requests[from..].iter().map(|seen| seen.at).collect();
+    at.sort();
+    let within = |n: usize| at[n..].iter().take_while(|t| **t - at[n] < Duration::from_secs(1)).count();
+    (0..at.len()).map(within).max().unwrap_or(0)
+}
+
+/// R21.
 #[test]
 fn ten_thousand_jobs_after_an_outage_go_out_no_faster_than_the_rate_and_harm_no_other_provider() {
     const RATE: usize = 100;
-    let outage = vec![Fault::ErrorBefore(503); 10];
+    const THREADS: usize = 4;
+    const OUTAGE: usize = 30;
+    let outage = vec![Fault::ErrorBefore(503); OUTAGE];
     let healthy = Provider::start(Family::B, Faults::none()).expect("the other provider");
     let h = Scene::new(Family::B)
         .set(|s| {
@@ -135,22 +146,25 @@ fn ten_thousand_jobs_after_an_outage_go_out_no_faster_than_the_rate_and_harm_no_
         .start_with(Faults::script(outage));
     enqueue_many(&h, "payout", 10_000, 32);
     let mut worker = h.spawn_worker(&[]);
-    let seen = |count: usize| {
-        assert!(
-            h.provider.wait_for(|state| state.requests.len() >= count, LIMIT),
-            "{count} requests never came"
-        );
-        h.provider.state().requests.len()
-    };
-    // The outage is over with the first effect; from there on, count for as long as a few hundred take.
+    // Another provider's jobs are done while this one is down, and while it comes back.
+    enqueue_many(&h, "other", 25, 8);
+    assert!(healthy.wait_for(|state| state.effects.len() == 25, LIMIT), "the other provider was held up");
     assert!(h.provider.wait_for(|state| !state.effects.is_empty(), LIMIT), "it never recovered");
-    let (start, before) = (Instant::now(), seen(1));
+    let before = h.provider.state().requests.len();
+    assert!(before >= OUTAGE, "{before}");
+    // The breaker kept the outage from the others: they are neither spent nor put off, and wait for the rate alone.
+    let touched = h.count("SELECT count(*) FROM onceward_jobs WHERE kind = 'payout' AND attempts > 1");
+    assert!(touched <= OUTAGE as i64, "{touched} jobs were tried again and again");
     enqueue_many(&h, "other", 50, 8);
-    let sent = seen(before + 3 * RATE) - before;
-    // A slow machine only takes longer. The bucket holds a tenth of a second's worth, and the clock may be coarse.
-    let least = Duration::from_secs_f64((sent - RATE / 10) as f64 / RATE as f64 * 0.8);
-    assert!(start.elapsed() >= least, "{sent} requests in {:?}, at {RATE} a second", start.elapsed());
+    assert!(
+        h.provider.wait_for(|state| state.requests.len() >= before + 3 * RATE, LIMIT),
+        "the others never came"
+    );
     assert!(healthy.wait_for(|state| state.effects.len() == 50, LIMIT), "the other provider was held up");
+    // What was claimed before a second began may arrive in it: one call a thread. The bucket holds a tenth of a
+    // second's worth. Neither depends on how fast the machine is.
+    let most = most_in_a_second(&h, 0);
+    assert!(most <= RATE + RATE / 10 + THREADS, "{most} requests in a second, at {RATE} a second");
     assert!(h.count("SELECT count(*) FROM onceward_jobs WHERE kind = 'payout' AND state = 'ready'") > 5000);
     worker.term();
     assert!(worker.wait().success());

@@ -23,7 +23,7 @@ fn files_with(dir: &Path, what: &str, found: &mut Vec<String>) {
 }
 
 #[track_caller]
-fn assert_nowhere(h: &Harness, keys: &[&str], what: &str) {
+pub fn assert_nowhere(h: &Harness, keys: &[&str], what: &str) {
     let mut said = String::new();
     for key in keys {
         said += &h.run(&["show", key]).ok().to_string();
@@ -139,4 +139,32 @@ fn a_credential_with_a_line_break_in_it_is_named_before_anything_is_sent() {
         let why = h.run(&[command]).refused("config", 2);
         assert!(why.contains("providers.bank.auth.bearer") && !why.contains(CANARY), "{why}");
     }
+}
+
+/// Whoever replaces a file may leave it half done for a moment: nothing is sent meanwhile, nobody need restart anything.
+#[test]
+fn a_secret_file_that_is_empty_or_gone_sends_nothing_and_is_read_again() {
+    let h = Scene::new(Family::B).set(|s| s.provider += "\nauth = { bearer = { file = \"token\" } }").start();
+    let token = h.dir.path().join("token");
+    std::fs::write(&token, "first").expect("written");
+    let mut worker = h.spawn_worker(&[]);
+    let first = h.payout(1);
+    h.show_until(&first, |job| job["state"] == "settled");
+    for (n, broken) in [(2, Some("")), (3, Some("two\nlines")), (4, None)] {
+        match broken {
+            Some(text) => std::fs::write(&token, text).expect("written"),
+            None => std::fs::remove_file(&token).expect("removed"),
+        }
+        let key = h.payout(n);
+        let job = h.show_until(&key, |job| job["error_class"] == "not_sent");
+        assert_eq!(job["attempts"], 0, "{job:#}");
+        std::fs::write(&token, format!("token-{n}\n")).expect("written");
+        h.show_until(&key, |job| job["state"] == "settled");
+        let posts = h.posts();
+        let last = posts[posts.len() - 1].request.header("authorization").map(str::to_string);
+        assert_eq!(last, Some(format!("Bearer token-{n}")));
+    }
+    worker.kill9();
+    assert_eq!(h.posts().len(), 4);
+    h.assert_laws();
 }

@@ -1,8 +1,14 @@
 //! Tills that sell off line and send their queues later, more than once.
 
 use crate::harness::*;
+use onceward::clock::{Clock, ManualClock, SystemClock};
+use onceward::config::{Config, Request};
 use onceward::demo::provider::{Family, Fault};
+use onceward::store::{Options, Store};
+use onceward::worker::Trade;
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
 /// The queue of a till: twenty sales, numbered from 0001 as each till numbers its own.
 fn queue(h: &Harness, till: u32) -> String {
@@ -55,4 +61,137 @@ fn queues_that_two_tills_upload_twice_at_once_are_each_sale_once_and_in_the_orde
         assert_eq!(sold, wanted);
     }
     h.assert_laws();
+}
+
+/// The file and what SQLite keeps beside it.
+fn store_files(h: &Harness) -> Vec<PathBuf> {
+    let all =
+        std::fs::read_dir(h.dir.path()).expect("the folder").map(|entry| entry.expect("an entry").path());
+    all.filter(|path| {
+        let name = path.file_name().and_then(|n| n.to_str()).expect("UTF-8");
+        ["onceward.db", "onceward.db-wal", "onceward.db-shm"].contains(&name)
+    })
+    .collect()
+}
+
+/// R56: the till's disk is put back to an image of a time when half of its sales had not gone out yet.
+#[test]
+fn a_till_put_back_from_an_image_sends_what_it_thinks_unsent_under_the_same_wire_keys() {
+    let h = Scene::new(Family::B).start();
+    let file = queue(&h, 1);
+    let half = h.dir.path().join("half.jsonl");
+    let text = std::fs::read_to_string(&file).expect("read");
+    std::fs::write(&half, text.lines().take(10).collect::<Vec<_>>().join("\n")).expect("written");
+    h.run(&["import", half.to_str().expect("UTF-8")]).ok();
+    h.work_until_idle();
+    h.run(&["import", &file]).ok();
+    let image = tempfile::tempdir().expect("a folder");
+    for path in store_files(&h) {
+        std::fs::copy(&path, image.path().join(path.file_name().expect("a name"))).expect("copied");
+    }
+    h.work_until_idle();
+    let references = |h: &Harness| -> Vec<(String, String)> {
+        let text = |v: &serde_json::Value| v.as_str().expect("text").to_string();
+        h.list(&[]).iter().map(|job| (text(&job["key"]), text(&job["intent"]["reference"]))).collect()
+    };
+    let first = references(&h);
+    assert_eq!((first.len(), h.provider.state().effects.len()), (20, 20));
+
+    for path in store_files(&h) {
+        std::fs::remove_file(path).expect("removed");
+    }
+    for entry in std::fs::read_dir(image.path()).expect("the image") {
+        let path = entry.expect("an entry").path();
+        std::fs::copy(&path, h.dir.path().join(path.file_name().expect("a name"))).expect("copied back");
+    }
+    assert_eq!(
+        h.count("SELECT count(*) FROM onceward_intents WHERE state = 'settled'"),
+        10,
+        "it is the image"
+    );
+    h.work_until_idle();
+    assert_eq!(h.posts().len(), 30, "ten went out a second time");
+    assert_eq!(h.provider.state().effects.len(), 20, "and the provider knew them all");
+    assert_eq!(references(&h), first);
+    let again = h.run(&["import", &file]).ok().lines();
+    assert_eq!(again.last().expect("a summary")["duplicate"], 20);
+}
+
+/// R56: two installs of one business, a till and the office, are asked for the same sales.
+#[test]
+fn two_stores_of_one_namespace_give_a_sale_one_effect_and_another_namespace_another_wire_key() {
+    let with = |name: &'static str, base_url: Option<String>| {
+        let h = Scene::new(Family::B).set(|s| s.base_url = base_url.unwrap_or_default()).start();
+        h.config(&h.scene.text().replace("[store]\n", &format!("[store]\nnamespace = \"{name}\"\n")));
+        h
+    };
+    let till = with("shop-7", None);
+    let url = till.provider.base_url();
+    let office = with("shop-7", Some(url.clone()));
+    let stranger = with("shop-8", Some(url));
+    // The first seven answers are lost.
+    till.provider.script(vec![Fault::DropAfter; 7]);
+    for h in [&till, &office] {
+        let file = queue(h, 1);
+        h.run(&["import", &file]).ok();
+    }
+    let start = |h: &Harness| {
+        let mut command = h.plain_command(&["work", "--exit-when-idle"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    };
+    for mut worker in [start(&till), start(&office)] {
+        assert!(worker.wait().expect("it ends").success());
+    }
+    assert_eq!(till.provider.state().effects.len(), 20);
+    assert_eq!(till.provider.state().doubled(), Vec::<String>::new());
+    let job = |h: &Harness| h.show("sale:T1:0007");
+    let (here, there) = (job(&till), job(&office));
+    assert_eq!((&here["state"], &there["state"]), (&"settled".into(), &"settled".into()));
+    for name in ["wire_key", "reference"] {
+        assert_eq!(here["intent"][name], there["intent"][name], "{name}");
+    }
+    let file = queue(&stranger, 1);
+    stranger.run(&["import", &file]).ok();
+    assert_ne!(job(&stranger)["intent"]["wire_key"], here["intent"]["wire_key"]);
+}
+
+/// Sales that a till took while its clock was wrong by this much.
+fn sold_by_a_wrong_clock(h: &Harness, wrong_ms: i64) {
+    let config = Arc::new(Config::load(&h.config_path()).expect("the config"));
+    let now = SystemClock::new().now();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(onceward::clock::Ms(now.0 + wrong_ms)));
+    let trade = Arc::new(Trade::new(Arc::clone(&config), Arc::clone(&clock)));
+    let options = Options { create: true, namespace: String::new(), watch: None };
+    let store = Store::open(&config.store.path, options, Arc::clone(&clock), trade).expect("the store");
+    for n in 1..=20 {
+        let key = format!("sale:T1:{n:04}");
+        let request = Request {
+            kind: "raw".into(),
+            payload: format!(r#"{{"amount":{n},"currency":"EUR","reference":"{key}"}}"#),
+            key: Some(key),
+            group: (n % 2 == 0).then(|| "till:T1".into()),
+            ..Request::default()
+        };
+        store.enqueue(config.prepare(request, clock.now()).expect("a good job"), "test").expect("stored");
+    }
+}
+
+/// R56: three hours fast and three hours slow; by the time of the upload the clock is right.
+#[test]
+fn sales_of_a_till_whose_clock_was_hours_wrong_go_out_at_once_in_order_and_once() {
+    const HOURS_3: i64 = 3 * 3600 * 1000;
+    for wrong in [HOURS_3, -HOURS_3] {
+        let h = Scene::new(Family::B).start();
+        h.provider.script((0..14).map(|n| if n % 2 == 0 { Fault::DropAfter } else { Fault::None }).collect());
+        sold_by_a_wrong_clock(&h, wrong);
+        h.work_until_idle();
+        assert_eq!(h.count("SELECT count(*) FROM onceward_intents WHERE state = 'settled'"), 20, "{wrong}");
+        let state = h.provider.state();
+        let grouped = |reference: &&str| reference[8..].parse::<u32>().is_ok_and(|n| n % 2 == 0);
+        let sold: Vec<&str> = state.effects.iter().map(|e| e.reference.as_str()).filter(grouped).collect();
+        let wanted: Vec<String> = (1..=10).map(|n| format!("sale:T1:{:04}", 2 * n)).collect();
+        assert_eq!(sold, wanted, "{wrong}");
+        drop(state);
+        h.assert_laws();
+    }
 }

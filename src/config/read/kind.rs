@@ -1,11 +1,11 @@
 //! Reads `[kinds.*]`.
 
 use super::walk::{Value, instead, is_token, not_a_header};
+use crate::config::KeyPlace;
 use crate::config::intake;
-use crate::config::profile::KeyPlace;
 use crate::config::template::{Builtin, Template, currency_digits};
 use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Lookup, Provider, Reply, RequestTemplate};
-use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 use crate::intent::WireStyle;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub(super) fn kind(
         "currency",
         "group",
         "on_parked",
+        "on_unknown",
         "request",
         "reply",
         "lookup",
@@ -72,10 +73,19 @@ pub(super) fn kind(
     let on_parked = t
         .read("on_parked", |v| v.word(&[("block", OnParked::Block), ("skip", OnParked::Skip)]))?
         .unwrap_or(OnParked::Block);
+    let on_unknown = on_unknown(t.get("on_unknown"), provider, lookup.is_some())?;
+    let key = t.read("key", |v| template(v, Builtin::IN_KEY))?;
+    if let (Some(provider), Some(key), Some(value)) =
+        (provider.filter(|p| p.profile.raw_key), &key, t.get("key"))
+    {
+        let rule = provider.profile.key_rule;
+        let text: String = key.literals().collect();
+        rule.admits_text(&text).map_err(|why| value.error(why))?;
+    }
     Ok(Kind {
         name: name.to_string(),
         provider: provider.map(|p| p.name.clone()),
-        key: t.read("key", |v| template(v, Builtin::IN_KEY))?,
+        key,
         account: t.read("account", |v| template(v, Builtin::NONE))?,
         amount_minor: t.read("amount_minor", |v| fixed_checked(v, |text| intake::amount(text).map(drop)))?,
         currency: t.read("currency", |v| fixed_checked(v, |text| currency_code(text).map(drop)))?,
@@ -83,11 +93,35 @@ pub(super) fn kind(
         request,
         reply,
         unique,
-        terms: terms(provider, lookup.as_ref().map(|(_, terms)| *terms), &retry, on_parked),
+        terms: Terms {
+            on_parked,
+            on_unknown,
+            ..terms(provider, lookup.as_ref().map(|(_, terms)| *terms), &retry)
+        },
         lookup: lookup.map(|(lookup, _)| lookup),
         retry_on: retry.retry_on,
         confirm_within,
     })
+}
+
+/// `on_unknown`: only where nobody could be asked is "at least once" something to choose.
+fn on_unknown(
+    value: Option<Value>,
+    provider: Option<&Provider>,
+    lookup: bool,
+) -> Result<OnUnknown, ConfigError> {
+    let Some(value) = value else { return Ok(OnUnknown::Park) };
+    let chosen = value.word(&[("park", OnUnknown::Park), ("resend", OnUnknown::Resend)])?;
+    let why = match provider {
+        _ if chosen == OnUnknown::Park => return Ok(chosen),
+        None => "a handler that may be called again is registered as repeat_safe: take this out",
+        Some(p) if p.profile.external => "no worker sends jobs of an external provider: take this out",
+        Some(_) if lookup => {
+            "this kind has a look-up, which answers what a re-send would only guess: take one of them out"
+        }
+        Some(_) => return Ok(chosen),
+    };
+    Err(value.error(why))
 }
 
 fn find<'p>(value: &Value, providers: &'p BTreeMap<String, Provider>) -> Result<&'p Provider, ConfigError> {
@@ -98,12 +132,7 @@ fn find<'p>(value: &Value, providers: &'p BTreeMap<String, Provider>) -> Result<
     })
 }
 
-fn terms(
-    provider: Option<&Provider>,
-    lookup: Option<LookupTerms>,
-    retry: &Retry,
-    on_parked: OnParked,
-) -> Terms {
+fn terms(provider: Option<&Provider>, lookup: Option<LookupTerms>, retry: &Retry) -> Terms {
     let profile = provider.map(|p| &p.profile);
     Terms {
         // A handler in the app acts again when it is asked again, unless it is registered as repeatable.
@@ -116,7 +145,8 @@ fn terms(
         base: retry.base,
         cap: retry.cap,
         max_age: retry.max_age,
-        on_parked,
+        on_parked: OnParked::Block,
+        on_unknown: OnUnknown::Park,
         breaker: BreakerTerms {
             failures: provider.map_or(5, |p| p.breaker_failures),
             cool_down: provider.map_or(Duration::from_secs(30), |p| p.cool_down),
@@ -227,9 +257,11 @@ fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, String)>, 
         if !is_token(&name) {
             return Err(value.error(not_a_header(&name)));
         }
+        let signs = provider.profile.signed
+            && ["webhook-timestamp", "webhook-signature"].contains(&name.to_ascii_lowercase().as_str());
         let is_key = matches!(&provider.profile.key, KeyPlace::Header { name: key, .. } if key.eq_ignore_ascii_case(&name));
         let is_auth = matches!(&provider.auth, Some(crate::config::Auth::Header { name: auth, .. }) if auth.eq_ignore_ascii_case(&name));
-        if is_key || is_auth || reserved_header(&name) {
+        if is_key || is_auth || signs || reserved_header(&name) {
             return Err(value.error("Onceward sets this header itself: take it out"));
         }
         if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
@@ -301,8 +333,9 @@ fn lookup(value: &Value, provider: Option<&Provider>) -> Result<(Lookup, LookupT
             value.error(format!("a look-up needs an address: add base_url to [providers.{}]", provider.name))
         );
     }
+    let known = provider.and_then(|p| p.profile.lookup_lag).unwrap_or_default();
     let terms = LookupTerms {
-        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(Duration::from_secs(120)),
+        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(known.max(Duration::from_secs(120))),
         authoritative: t.read("authoritative", Value::flag)?.unwrap_or(false),
     };
     Ok((Lookup { path: path(&path_value, Builtin::IN_REQUEST)?, reply: reading(&t)? }, terms))

@@ -12,7 +12,7 @@ pub(super) mod walk;
 
 pub use units::duration as parse_duration;
 
-use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Store, Worker};
+use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Source as Needed, Store, Worker};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,17 @@ impl Config {
         let source = Source { file, text };
         let document = source.document(text)?;
         let root = Value::root(source, &document);
-        let t =
-            root.table(&["store", "worker", "http", "schedules", "alerts", "limits", "providers", "kinds"])?;
+        let t = root.table(&[
+            "store",
+            "worker",
+            "http",
+            "schedules",
+            "alerts",
+            "limits",
+            "profiles",
+            "providers",
+            "kinds",
+        ])?;
         if let Some(later) = LATER.iter().find_map(|name| t.get(name)) {
             return Err(later.error("this is not supported yet by this version: take the table out"));
         }
@@ -86,9 +95,10 @@ impl Config {
         let worker = worker(t.get("worker"))?;
         let limits = limits(t.get("limits"))?;
         let http = t.get("http").map(|http| reader.http(&http)).transpose()?;
+        let profiles = provider::profiles(t.get("profiles"))?;
         let mut providers = BTreeMap::new();
         for (name, value) in t.get("providers").map(|v| v.entries()).transpose()?.unwrap_or_default() {
-            providers.insert(name.clone(), reader.provider(&name, &value)?);
+            providers.insert(name.clone(), reader.provider(&name, &value, &profiles)?);
         }
         let mut kinds = BTreeMap::new();
         for (name, value) in t.get("kinds").map(|v| v.entries()).transpose()?.unwrap_or_default() {
@@ -108,7 +118,7 @@ impl Config {
     /// The secrets that cannot be read now, each with its place. Every one of them is tried.
     pub fn missing_secrets(&self) -> Vec<ConfigError> {
         let missing = |secret: &PlacedSecret| {
-            secret.source.read().err().map(|message| ConfigError {
+            secret.source.missing().map(|message| ConfigError {
                 file: self.file.clone(),
                 line: Some(secret.line),
                 field: secret.field.clone(),
@@ -127,10 +137,25 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn secret(&mut self, value: &Value) -> Result<SecretSource, ConfigError> {
+        self.note_secret(value, false)
+    }
+
+    fn note_secret(&mut self, value: &Value, signs: bool) -> Result<SecretSource, ConfigError> {
         let source = value.secret(self.folder)?;
-        let field = value.field.clone();
-        self.secrets.push(PlacedSecret { line: value.line(), field, source: source.clone() });
+        let needed = if signs { Needed::Signing(source.clone()) } else { Needed::Secret(source.clone()) };
+        self.place(value, needed);
         Ok(source)
+    }
+
+    /// A file that must be there.
+    fn file(&mut self, value: &Value) -> Result<PathBuf, ConfigError> {
+        let path = value.path(self.folder)?;
+        self.place(value, Needed::File(path.clone()));
+        Ok(path)
+    }
+
+    fn place(&mut self, value: &Value, source: Needed) {
+        self.secrets.push(PlacedSecret { line: value.line(), field: value.field.clone(), source });
     }
 
     fn store(&self, value: Option<Value>) -> Result<Store, ConfigError> {

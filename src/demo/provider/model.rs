@@ -9,12 +9,15 @@ use crate::decide::Family;
 use crate::json::{Json, quote};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// One request, and how far it got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// The request as it arrived.
     pub request: Request,
+    /// When it had arrived.
+    pub at: Instant,
     /// The `Idempotency-Key`.
     pub key: Option<String>,
     /// `reference` in the body: our business key.
@@ -146,7 +149,15 @@ impl State {
         let body = std::str::from_utf8(&request.body).ok().and_then(|text| Json::parse(text).ok());
         let reference = body.and_then(|b| b.get("reference").and_then(Json::scalar).map(|r| r.into_owned()));
         let key = request.header("idempotency-key").map(str::to_string);
-        self.requests.push(Seen { request, key, reference, fault, carried_out: false, answered: None });
+        self.requests.push(Seen {
+            request,
+            at: Instant::now(),
+            key,
+            reference,
+            fault,
+            carried_out: false,
+            answered: None,
+        });
         self.requests.len() - 1
     }
 

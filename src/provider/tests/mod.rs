@@ -7,7 +7,7 @@ mod transport;
 use super::{Call, Providers};
 use crate::clock::{Clock, Ms, SystemClock};
 use crate::config::*;
-use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, Terms};
+use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 use crate::intent::{Frozen, Generation, Intent, IntentState, WireStyle, wire_key};
 use crate::job::{Job, JobId, Key, State, Step};
 use crate::outcome::Outcome;
@@ -142,12 +142,18 @@ pub fn profile() -> Profile {
         family: Family::B,
         external: false,
         key: KeyPlace::Header { name: "Idempotency-Key".into(), quoted: false },
+        key_rule: KeyRule::default(),
         raw_key: false,
+        scope: KeyScope::Unknown,
         window: None,
         statuses: Vec::new(),
         replay: None,
         duplicate: None,
+        should_retry: None,
         retry_after_ms: None,
+        reset: None,
+        lookup_lag: None,
+        signed: false,
         cloudflare: false,
         facts: Vec::new(),
     }
@@ -159,12 +165,16 @@ fn provider(base_url: &str) -> Provider {
         profile: profile(),
         base_url: base_url.into(),
         auth: None,
+        tls: Tls::default(),
+        proxy: None,
+        health: None,
         connect_timeout: Duration::from_secs(5),
         total_timeout: Duration::from_secs(10),
         concurrency: 1,
         rate: None,
         breaker_failures: 5,
         cool_down: Duration::from_secs(30),
+        signing: Vec::new(),
     }
 }
 
@@ -221,6 +231,7 @@ fn kind() -> Kind {
             cap: Duration::from_secs(3600),
             max_age: Duration::from_secs(259_200),
             on_parked: OnParked::Block,
+            on_unknown: OnUnknown::Park,
             breaker: BreakerTerms { failures: 5, cool_down: Duration::from_secs(30) },
         },
     }

@@ -2,7 +2,7 @@
 
 use super::{profile, reply};
 use crate::clock::Ms;
-use crate::config::{Duplicate, Profile, ReplayMarker, Reply, StatusRule};
+use crate::config::{BodyCode, Duplicate, Profile, ReplayMarker, Reply, StatusRule, Statuses};
 use crate::outcome::{Class, Outcome};
 use crate::provider::http::Answer;
 use crate::provider::reply::{Ask, fetch, look_up, send};
@@ -188,13 +188,20 @@ fn a_202_is_taken_unless_its_body_says_more() {
 
 #[test]
 fn the_profile_overrules_by_status_and_code() {
-    let code = |c: &str| Some(("/error/code".to_string(), c.to_string()));
+    let code = |c: &str| Some(BodyCode { at: "/error/code".into(), is: c.into(), part: false });
+    let rule = |status: u16, code: Option<BodyCode>, class: Class| StatusRule {
+        status: Statuses(status, status),
+        code,
+        class,
+        doubt: false,
+        disable: false,
+    };
     let rules = Profile {
         statuses: vec![
-            StatusRule { status: 409, code: code("in_use"), class: Class::InProgress },
-            StatusRule { status: 409, code: code("mismatch"), class: Class::KeyMismatch },
-            StatusRule { status: 403, code: None, class: Class::Auth },
-            StatusRule { status: 409, code: None, class: Class::Rejected },
+            rule(409, code("in_use"), Class::InProgress),
+            rule(409, code("mismatch"), Class::KeyMismatch),
+            rule(403, None, Class::Auth),
+            rule(409, None, Class::Rejected),
         ],
         replay: Some(ReplayMarker { header: "Idempotent-Replayed".into(), value: "true".into() }),
         duplicate: Some(Duplicate {
@@ -202,6 +209,7 @@ fn the_profile_overrules_by_status_and_code() {
             code: "/error/code".into(),
             is: "dup".into(),
             reference: "/error/id".into(),
+            link: false,
             path: None,
         }),
         ..profile()

@@ -9,8 +9,14 @@ fn no_statement_of_the_figures_goes_over_the_finished_jobs_the_intents_or_the_hi
     let bench = Bench::new();
     let conn = bench.store.reader().unwrap();
     // Indexes over what is open, and the short list of heads made from two of them.
-    let small =
-        ["onceward_jobs_running", "onceward_jobs_parked", "onceward_jobs_open", "onceward_jobs_claim"];
+    let small = [
+        "onceward_jobs_running",
+        "onceward_jobs_parked",
+        "onceward_jobs_open",
+        "onceward_jobs_claim",
+        "onceward_jobs_out",
+        "onceward_groups_gap",
+    ];
     let temporary = ["SCAN heads", "SCAN kinds", "SCAN priorities", "SCAN CONSTANT ROW"];
     for sql in figures::STATEMENTS {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

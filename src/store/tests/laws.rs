@@ -251,3 +251,153 @@ fn law_7_amended_content_never_goes_out_under_a_key_that_was_sent_with_other_byt
     bench.store.replay(story.job.id, Some(Amendment { content, money: false }), "test").unwrap();
     assert_eq!(bench.story("k").intent.generation.number, 2);
 }
+
+/// Ends of an attempt that say for certain what became of the effect; every other one is an unknown. Written out here,
+/// and not asked of the code.
+fn certain(class: Class) -> bool {
+    match class {
+        Class::Ok | Class::NotSent | Class::Throttled | Class::Rejected | Class::Auth => true,
+        Class::Accepted
+        | Class::Timeout
+        | Class::Interrupted
+        | Class::Crashed
+        | Class::InProgress
+        | Class::ServerError
+        | Class::BadResponse
+        | Class::Redirected
+        | Class::KeyMismatch
+        | Class::NotFound
+        | Class::LookupFailed
+        | Class::HandlerError
+        | Class::HandlerPanic => false,
+    }
+}
+
+#[test]
+fn law_5_no_class_that_is_not_certain_ever_becomes_an_outcome() {
+    let kinds = ["b", "asked", "forgets", "forgets-asked", "skips"];
+    let uncertain: Vec<Class> = Class::ALL.iter().copied().filter(|class| !certain(*class)).collect();
+    assert_eq!(uncertain.len(), 13);
+    for kind in kinds {
+        for class in &uncertain {
+            let bench = Bench::new();
+            let case = format!("{kind}, {class}");
+            bench.enqueue(kind, "k");
+            let first = bench.claim();
+            assert_eq!(first.step(), Step::Send, "{case}");
+            bench.store.mark_sending(&first).unwrap();
+            bench.end(first, *class);
+            // Whatever follows ends the same way: re-sends and look-ups, until nobody can be asked any more. Two are
+            // proof where the look-up is authoritative, so what is not found is asked about only once there.
+            let proof = *class == Class::NotFound && matches!(kind, "asked" | "forgets-asked");
+            let mut rounds = if proof { 1 } else { 200 };
+            loop {
+                let story = bench.story("k");
+                assert_eq!(story.intent.state, IntentState::Requested, "{case}");
+                assert_eq!(story.intent.generation.number, 1, "{case}: the same generation, never another");
+                assert_eq!((story.intent.reference.as_ref(), story.intent.confirmed), (None, None), "{case}");
+                let in_doubt = match story.job.state {
+                    State::Unknown => true,
+                    State::Parked => story.job.park_reason.is_some(),
+                    _ => false,
+                };
+                assert!(in_doubt, "{case}: {:?} {:?}", story.job.state, story.job.park_reason);
+                if story.job.state == State::Parked || rounds == 0 {
+                    break;
+                }
+                rounds -= 1;
+                bench.clock.advance(Duration::from_secs(3600));
+                for claim in bench.claims(1) {
+                    bench.end(claim, *class);
+                }
+            }
+            if !proof {
+                assert_eq!(bench.story("k").job.state, State::Parked, "{case}: in the end a person is asked");
+            }
+            // A person's word is what ends it.
+            let id = bench.story("k").job.id;
+            if bench.story("k").job.state == State::Parked {
+                bench.store.resolve(id, Resolution::Settled("po_seen".into()), None, "ann").unwrap();
+                assert_eq!(bench.story("k").intent.state, IntentState::Settled, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn law_5_a_certain_refusal_after_an_unknown_is_no_outcome_either() {
+    for class in [Class::Rejected, Class::NotSent, Class::Throttled, Class::Auth] {
+        let bench = Bench::new();
+        bench.enqueue("b", "k");
+        let claim = bench.claim();
+        bench.end(claim, Class::Timeout);
+        bench.clock.advance(Duration::from_secs(60));
+        let claim = bench.claim();
+        bench.end(claim, class);
+        let story = bench.story("k");
+        assert_eq!(story.intent.state, IntentState::Requested, "{class}");
+        assert!(matches!(story.job.state, State::Unknown | State::Parked), "{class}: {:?}", story.job.state);
+    }
+}
+
+#[test]
+fn law_14_a_parked_job_keeps_everything_through_restarts_and_years() {
+    let bench = Bench::new();
+    let payload = r#"{ "n" : 9007199254740993, "note": "Kaffee ☕, 0.10" }"#;
+    let job = NewJob { account: Some("42".into()), ..Bench::job("forgets", "unknown", payload) };
+    bench.store.enqueue(job, "shop").unwrap();
+    let claim = bench.claim();
+    bench.clock.advance(Duration::from_secs(3));
+    bench.store.mark_sending(&claim).unwrap();
+    let mut outcome = Outcome::new(Class::Timeout, claim.started());
+    outcome.phase = Some(Phase::Sent);
+    outcome.error = Some("no answer within 30 s".into());
+    bench.store.record(claim, outcome).unwrap();
+    // One that was tried three times before it was parked.
+    bench.store.enqueue(member("b", "g", "spent", None), "shop").unwrap();
+    for _ in 0..3 {
+        let claim = bench.claim();
+        bench.end(claim, Class::ServerError);
+        bench.clock.advance(Duration::from_secs(120));
+    }
+    bench.enqueue("skips", "refused");
+    let claim = bench.claim();
+    bench.end(claim, Class::Rejected);
+
+    let keys = ["unknown", "spent", "refused"];
+    let before = keys.map(|key| bench.story(key));
+    for story in &before {
+        assert_eq!(story.job.state, State::Parked, "{:?}", story.job);
+    }
+    assert_eq!(before[0].job.payload.as_deref(), Some(payload), "byte for byte");
+    assert_eq!(before[0].history[1].error.as_deref(), Some("no answer within 30 s"));
+    assert_eq!(before[1].history.iter().filter(|row| row.attempt.is_some()).count(), 3);
+    let told = |story: &Story| format!("{story:#?}");
+    for year in 1..=12 {
+        bench.clock.advance(Duration::from_secs(365 * 86_400));
+        let store = open(&bench.path, &bench.clock);
+        let (owner, lock) = store.register(&format!("year:{year}")).unwrap();
+        store.notice_set_back().unwrap();
+        store.recover(&owner).unwrap();
+        assert!(store.claim(&owner, 50, Duration::from_secs(60)).unwrap().claims.is_empty(), "year {year}");
+        // The others go on meanwhile.
+        store.enqueue(Bench::job("asked", &format!("other{year}"), "{}"), "shop").unwrap();
+        let claim = store.claim(&owner, 1, Duration::from_secs(60)).unwrap().claims.remove(0);
+        let mut outcome = Outcome::new(Class::Ok, claim.started());
+        outcome.reference = Some(format!("po_other{year}"));
+        store.record(claim, outcome).unwrap();
+        store.renew(&owner, Duration::from_secs(60)).unwrap();
+        store.unregister(&owner, lock).unwrap();
+        for (key, before) in keys.iter().zip(&before) {
+            let after = store.story(key).unwrap().unwrap();
+            assert_eq!(told(&after), told(before), "year {year}");
+        }
+    }
+    assert!(bench.verify().is_ok());
+    // And a person can still end each as if it were the first day.
+    let id = |n: usize| before[n].job.id;
+    bench.store.resolve(id(0), Resolution::Settled("po_found".into()), None, "ann").unwrap();
+    bench.store.replay(id(2), None, "ann").unwrap();
+    assert_eq!(bench.story("unknown").job.state, State::Settled);
+    assert_eq!(bench.story("refused").job.state, State::Ready);
+}

@@ -14,7 +14,10 @@ fn keys(claims: &[Claim]) -> Vec<&str> {
 fn events(bench: &Bench) -> Vec<(String, String, String, Option<String>)> {
     let conn = bench.store.reader().unwrap();
     let mut statement = conn
-        .prepare("SELECT action, scope || ' ' || name, actor, why FROM onceward_events ORDER BY seq")
+        .prepare(
+            "SELECT action, scope || ' ' || name, actor, why FROM onceward_events
+             WHERE scope <> 'worker' ORDER BY seq",
+        )
         .unwrap();
     let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)));
     rows.unwrap().collect::<Result<_, _>>().unwrap()

@@ -1,12 +1,18 @@
 //! What every test stands on: a directory of its own with a config and a file, a provider, and the binary. A test that
 //! fails prints every command with its output, the jobs, the provider's requests and the workers' logs.
 
+mod disk;
+pub mod certs;
 mod laws;
 mod scene;
+pub mod wire;
+mod script;
 mod web;
 mod worker;
 
+pub use disk::Disk;
 pub use scene::{Scene, lookup};
+pub use script::{Got, Script, reply};
 pub use web::{Answer, TOKEN, Web, read_answer};
 pub use worker::Worker;
 

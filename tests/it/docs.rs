@@ -1,0 +1,50 @@
+//! The documents say what is so: their examples are read by the real reader, their table is the profiles'.
+
+use onceward::config::{Config, KeyPlace, Profile};
+use std::path::Path;
+
+const PROVIDERS: &str = include_str!("../../docs/providers.md");
+
+/// The fenced blocks of TOML, with the line that each begins on.
+fn examples(document: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut inside = false;
+    for (n, line) in document.lines().enumerate() {
+        match (inside, line) {
+            (false, "```toml") => {
+                inside = true;
+                blocks.push((n + 1, String::new()));
+            }
+            (true, "```") => inside = false,
+            (true, line) => blocks.last_mut().expect("a block was begun").1 += &format!("{line}\n"),
+            (false, _) => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn every_example_of_a_provider_can_be_used_as_it_stands() {
+    let examples = examples(PROVIDERS);
+    assert!(examples.len() >= 6, "{}", examples.len());
+    for (line, text) in examples {
+        let read = Config::parse(&text, Path::new("providers.md"));
+        assert!(read.is_ok(), "the example at line {line}: {}\n{text}", read.unwrap_err());
+        assert!(!read.unwrap().providers.is_empty(), "the example at line {line} has no provider");
+    }
+}
+
+#[test]
+fn the_table_of_profiles_is_what_the_profiles_say() {
+    let rows: Vec<&str> = PROVIDERS.lines().filter(|line| line.starts_with("| `")).collect();
+    let names = Profile::builtin_names();
+    assert_eq!(rows.len(), names.len());
+    for (row, name) in rows.iter().zip(names) {
+        let profile = Profile::builtin(name).expect("it is one of them");
+        let window = row.rsplit('|').nth(1).expect("a window").trim();
+        let key = if profile.key == KeyPlace::None { "none".into() } else { profile.key.to_string() };
+        assert_eq!(*row, format!("| `{name}` | {:?} | {key} | {window} |", profile.family));
+        let said = (window != "-").then(|| onceward::config::parse_duration(window).expect("a duration"));
+        assert_eq!(said, profile.window, "{name}");
+    }
+}
