@@ -67,6 +67,10 @@ pub struct EventRow {
     pub sequence: Option<i64>,
     /// Why.
     pub why: Option<String>,
+    /// Where from.
+    pub origin: Option<String>,
+    /// Further facts.
+    pub detail: Option<String>,
 }
 
 /// A page of them.
@@ -95,7 +99,7 @@ pub(super) const BY_TIME: &str = rows!(
     "h.at_ms >= :from AND (h.at_ms, h.seq) < (:at, :seq) ORDER BY h.at_ms DESC, h.seq DESC LIMIT :window"
 );
 pub(super) const EVENTS: &str =
-    "SELECT seq, at_ms, actor, action, scope, name, sequence, why FROM onceward_events
+    "SELECT seq, at_ms, actor, action, scope, name, sequence, why, origin, detail FROM onceward_events
   WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 
 impl Store {
@@ -164,6 +168,8 @@ impl Store {
                 name: row.get(5)?,
                 sequence: row.get(6)?,
                 why: row.get(7)?,
+                origin: row.get(8)?,
+                detail: row.get(9)?,
             })
         })?;
         let rows: Vec<EventRow> = rows.collect::<Result<_, _>>()?;

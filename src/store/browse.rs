@@ -111,17 +111,6 @@ pub struct Page {
     pub looked: usize,
 }
 
-/// A place of a group that has not arrived while others wait behind it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MissingPlace {
-    /// The group.
-    pub group: String,
-    /// The place it waits for.
-    pub sequence: i64,
-    /// The lowest place that waits.
-    pub next: i64,
-}
-
 /// A query's rows carry what they are sorted by as `at`, and the same columns otherwise.
 macro_rules! lines {
     ($at:literal, jobs, $rest:literal) => {
@@ -240,30 +229,6 @@ impl Store {
         }
         Ok(walk.page)
     }
-
-    /// Groups that wait for a place that has not arrived, by name, `after` this one; at most `most` groups are looked at.
-    /// The second value is where to go on, if there is more.
-    pub fn missing_places(
-        &self,
-        after: &str,
-        most: usize,
-    ) -> Result<(Vec<MissingPlace>, Option<String>), StoreError> {
-        let conn = self.reader()?;
-        let mut statement = conn.prepare_cached(WAITING_GROUPS)?;
-        let mut rows = statement.query((after, most as i64))?;
-        let (mut missing, mut looked, mut last) = (Vec::new(), 0, None);
-        while let Some(row) = rows.next()? {
-            let group: String = row.get(0)?;
-            looked += 1;
-            let (next, passed, out, state): (i64, i64, bool, String) =
-                (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
-            if !out && state == "waiting" && next > passed + 1 {
-                missing.push(MissingPlace { group: group.clone(), sequence: passed + 1, next });
-            }
-            last = Some(group);
-        }
-        Ok((missing, last.filter(|_| looked == most)))
-    }
 }
 
 /// How much waits for a person or an answer.
@@ -320,25 +285,6 @@ impl Store {
         Ok(State::ALL.iter().map(of).sum::<i64>().max(0).unsigned_abs())
     }
 }
-
-/// Steps from group to group in the index of what waits, reading one row of each.
-pub(super) const WAITING_GROUPS: &str = "WITH RECURSIVE g (name) AS (
-    SELECT min(group_name) FROM onceward_jobs
-      WHERE group_name > ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
-    UNION ALL
-    SELECT (SELECT min(group_name) FROM onceward_jobs WHERE group_name > g.name AND group_name IS NOT NULL
-      AND state IN ('waiting','parked') AND passed_over = 0) FROM g WHERE g.name IS NOT NULL LIMIT ?2
-  )
-  SELECT g.name, q.sequence, o.passed,
-    EXISTS (SELECT 1 FROM onceward_jobs r WHERE r.group_name = g.name AND r.group_name IS NOT NULL
-      AND r.state IN ('scheduled','ready','running','unknown')),
-    q.state
-  FROM g
-  CROSS JOIN onceward_groups o ON o.name = g.name
-  CROSS JOIN onceward_jobs q ON q.group_name = g.name AND q.group_name IS NOT NULL
-    AND q.state IN ('waiting','parked') AND q.passed_over = 0
-    AND q.sequence = (SELECT min(sequence) FROM onceward_jobs m WHERE m.group_name = g.name AND m.group_name IS NOT NULL
-      AND m.state IN ('waiting','parked') AND m.passed_over = 0)";
 
 struct Walk<'a> {
     conn: &'a Connection,

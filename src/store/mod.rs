@@ -29,7 +29,7 @@ mod schema;
 mod writer;
 
 pub use audit::{AuditFilter, AuditPage, AuditRow, EventPage, EventRow};
-pub use browse::{Browse, By, Cursor, Line, MissingPlace, NEEDS_MOST, Needs, Page};
+pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
 pub use figures::{BlockedGroup, Gap, Stats};

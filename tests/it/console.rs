@@ -101,6 +101,13 @@ fn a_session_begins_with_the_token_and_its_cookie_is_for_this_site_only() {
     let denied = login(&web, "wrong");
     assert_eq!(denied.status, 401, "{denied}");
     assert_eq!((denied.field("set-cookie"), denied.field("www-authenticate")), (None, None));
+    let told = |action: &str| {
+        let sql = format!(
+            "SELECT count(*) FROM onceward_events WHERE action = '{action}' AND origin = '127.0.0.1'"
+        );
+        harness.count(&sql)
+    };
+    assert_eq!((told("denied"), told("login")), (1, 0));
     let answer = login(&web, TOKEN);
     let cookie = answer.field("set-cookie").expect("a cookie");
     let (name, rest) = cookie.split_once('=').expect("name=value");
@@ -109,6 +116,7 @@ fn a_session_begins_with_the_token_and_its_cookie_is_for_this_site_only() {
     assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{cookie}");
     assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Strict");
     assert!(!answer.to_string().contains(TOKEN));
+    assert_eq!((told("denied"), told("login")), (1, 1));
     let person = Person::enter(&web);
     assert_eq!(person.get("/").status, 200);
     // The session is nobody's key to the API, and the token in a cookie is no session.

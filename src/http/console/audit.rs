@@ -79,7 +79,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
         p.lead { "Every decision is one row, written with what it decided, chained to the row before it, and never changed." }
         p.switch {
             a href="/audit" aria-current=[(!asked.events).then_some("true")] { "Jobs" }
-            a href="/audit?of=events" aria-current=[asked.events.then_some("true")] { "Pauses, places and log-ins" }
+            a href="/audit?of=events" aria-current=[asked.events.then_some("true")] { "Everything else" }
         }
         @if asked.events { (events(visit)?) } @else { (form(&asked)) (rows(store, &asked)?) }
     };
@@ -162,7 +162,16 @@ fn action_words(action: &str) -> &str {
         "resume" => "Resumed",
         "skip" => "Place given up",
         "refuse" => "Place refused",
-        "denied" => "Log-in refused",
+        "denied" => "Turned away",
+        "login" => "Logged in",
+        "start" => "Started",
+        "stop" => "Stopped",
+        "migrate" => "Brought forward",
+        "backup" => "Copied",
+        "restore" => "Restored",
+        "prune" => "Pruned",
+        "clock" => "Clock set back",
+        "config" => "Config changed",
         other => other,
     }
 }
@@ -171,7 +180,7 @@ fn events(visit: &Visit<'_>) -> Result<Markup, Problem> {
     let before = visit.query("seq").and_then(|seq| seq.parse().ok());
     let found = visit.app.store.events(before, ROWS)?;
     Ok(html! {
-        @if found.rows.is_empty() { p.found { "Nobody has paused, resumed or skipped anything." } }
+        @if found.rows.is_empty() { p.found { "Nothing has happened beside the jobs." } }
         @else {
             div.scroll role="region" aria-label="Events" tabindex="0" {
                 table.list role="table" {
@@ -192,8 +201,12 @@ fn event_row(row: &EventRow) -> Markup {
                 (action_words(&row.action)) ": " (row.scope) " " (row.name)
                 @if let Some(place) = row.sequence { ", place " (place) }
             }
-            td role="cell" { (quoted(&words::actor(&row.actor))) }
-            td role="cell" { (row.why.as_deref().map(quoted).unwrap_or_default()) }
+            td role="cell" { (quoted(&words::actor(&row.actor)))
+                @if let Some(origin) = row.origin.as_ref().filter(|origin| !row.actor.contains(origin.as_str())) { span.sub { " from " (quoted(origin)) } } }
+            td role="cell" {
+                (row.why.as_deref().map(quoted).unwrap_or_default())
+                @if let Some(detail) = &row.detail { " " (quoted(detail)) }
+            }
         }
     }
 }

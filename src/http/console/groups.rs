@@ -5,11 +5,9 @@ use super::page::{self, Here, csrf, number, pill, plural};
 use super::providers::{switch, why};
 use crate::http::message::{Problem, Response};
 use crate::job::State;
-use crate::store::{BlockedGroup, GroupStory, MissingPlace, Pause, PauseScope};
+use crate::store::{BlockedGroup, Gap, GroupStory, Pause, PauseScope};
 use maud::{Markup, html};
 
-/// Groups that one page looks at for missing places.
-const LOOKED: usize = 2000;
 /// Blocked groups that are shown.
 const SHOWN: usize = 200;
 
@@ -23,8 +21,10 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
 fn all(visit: &Visit<'_>) -> Result<Response, Problem> {
     let store = &visit.app.store;
     let stats = store.stats()?;
-    let (missing, more) = store.missing_places(visit.query("after").unwrap_or_default(), LOOKED)?;
-    let blocked = &stats.blocked_groups;
+    let missing = store.gaps()?;
+    // A group that waits for a missing place is in both.
+    let gap = |group: &str| missing.iter().any(|gap| gap.group == group);
+    let blocked: Vec<&BlockedGroup> = stats.blocked_groups.iter().filter(|b| !gap(&b.group)).collect();
     let paused: Vec<&Pause> = stats.paused.iter().filter(|p| p.scope == PauseScope::Group).collect();
     let still = (blocked.len() + missing.len() + paused.len()) as u64;
     let main = html! {
@@ -46,10 +46,9 @@ fn all(visit: &Visit<'_>) -> Result<Response, Problem> {
         @if !missing.is_empty() {
             section aria-labelledby="missing" {
                 h2 #missing { "Waiting for a place that has not arrived " span.count { (number(missing.len() as u64)) } }
-                ul.needs { @for place in &missing { (missing_item(place)) } }
+                ul.needs { @for place in missing.iter().take(SHOWN) { (missing_item(visit, place)) } }
             }
         }
-        @if let Some(after) = &more { p.further { a.button href={ "/groups?after=" (page::encode(after)) } { "Look at further groups" } } }
         @if !paused.is_empty() {
             section aria-labelledby="paused" {
                 h2 #paused { "Paused by a person " span.count { (number(paused.len() as u64)) } }
@@ -87,11 +86,12 @@ fn blocked_item(visit: &Visit<'_>, group: &BlockedGroup) -> Markup {
     }
 }
 
-fn missing_item(place: &MissingPlace) -> Markup {
+fn missing_item(visit: &Visit<'_>, place: &Gap) -> Markup {
     html! {
         li.bad {
             a href=(path(&place.group)) { (place.group) }
-            p { "Place " (place.sequence) " has not arrived; place " (place.next) " waits." }
+            p { "Place " (place.sequence) " has not arrived; " (plural(place.waiting, "job waits", "jobs wait")) " for it, for "
+                (page::span(visit.app.clock.now().since(place.since))) "." }
         }
     }
 }

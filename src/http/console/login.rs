@@ -2,7 +2,9 @@
 
 use super::form::Form;
 use super::{cookie_name, html, page, same_site, see, session_id};
+use crate::config::Http;
 use crate::http::App;
+use crate::http::guard::console_actor;
 use crate::http::message::{Problem, Request, Response};
 use crate::http::wire::Body;
 use maud::html;
@@ -52,6 +54,10 @@ pub fn take(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respon
     let (caller, hash) = match app.guard.check_login(http, request, given) {
         Ok(pair) => pair,
         Err(problem) => {
+            if problem.status() == 401 {
+                // What cannot be recorded does not let anybody in.
+                app.store.denied("console", &address(http, request), "a wrong token at the login")?;
+            }
             let words = match problem.status() {
                 401 => "This is not the token.".to_string(),
                 _ => sentence(problem.detail()),
@@ -68,6 +74,7 @@ pub fn take(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respon
             Problem::new(503, "internal", "the system gives no random numbers").with("Retry-After", "5")
         );
     };
+    app.store.let_in("console", &address(http, request), &caller.actor)?;
     log::info!("{} has logged in to the console", caller.actor);
     let cookie = cookie(request, http.behind_proxy, &opened.id, "");
     Ok(see(inner(next).unwrap_or("/")).with("Set-Cookie", cookie))
@@ -80,6 +87,12 @@ pub fn leave(visit: &super::Visit<'_>) -> Response {
     }
     let secure = visit.app.config.http.as_ref().is_some_and(|http| http.behind_proxy);
     see("/login?left=1").with("Set-Cookie", cookie(visit.request, secure, "", "; Max-Age=0"))
+}
+
+/// Where the request comes from, as the actor says it.
+fn address(http: &Http, request: &Request) -> String {
+    let actor = console_actor(http, request);
+    actor.strip_prefix("console:").unwrap_or(&actor).to_string()
 }
 
 fn cookie(request: &Request, secure: bool, id: &str, more: &str) -> String {
