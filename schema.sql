@@ -136,7 +136,7 @@ CREATE INDEX onceward_jobs_queue ON onceward_jobs (group_name, sequence)
 CREATE INDEX onceward_jobs_given_up ON onceward_jobs (group_name, sequence)
   WHERE group_name IS NOT NULL AND state = 'cancelled';
 
--- Every decision, appended and chained: chain = SHA-256(previous chain, content_hash).
+-- Every decision, appended and chained: content_hash is of error and detail, chain = SHA-256(previous chain, all the rest).
 CREATE TABLE onceward_history (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id       INTEGER NOT NULL REFERENCES onceward_intents (id),
@@ -154,6 +154,8 @@ CREATE TABLE onceward_history (
   started_ms   INTEGER,
   at_ms        INTEGER NOT NULL,
   actor        TEXT NOT NULL,
+  -- What the ledger says of the intent from this row on (JSON), where it can't be told from the other columns. Never pruned.
+  record       TEXT,
   content_hash BLOB NOT NULL CHECK (length(content_hash) = 32),
   chain        BLOB NOT NULL CHECK (length(chain) = 32)
 ) STRICT;
@@ -273,7 +275,8 @@ WHEN new.seq <> old.seq OR new.job_id <> old.job_id OR new.action <> old.action 
   OR new.from_state IS NOT old.from_state OR new.to_state IS NOT old.to_state OR new.class IS NOT old.class
   OR new.phase IS NOT old.phase OR new.http_status IS NOT old.http_status
   OR new.run_after_ms IS NOT old.run_after_ms OR new.started_ms IS NOT old.started_ms OR new.at_ms <> old.at_ms
-  OR new.actor <> old.actor OR new.content_hash <> old.content_hash OR new.chain <> old.chain
+  OR new.actor <> old.actor OR new.record IS NOT old.record
+  OR new.content_hash <> old.content_hash OR new.chain <> old.chain
   OR (new.error IS NOT NULL AND new.error IS NOT old.error)
   OR (new.detail IS NOT NULL AND new.detail IS NOT old.detail)
 BEGIN SELECT raise(ABORT, 'history is append-only'); END;

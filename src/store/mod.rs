@@ -4,13 +4,16 @@
 //! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
 //! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
 
+mod audit;
 mod claim;
 mod enqueue;
+mod facts;
 mod groups;
 mod history;
 mod holds;
 mod inbox;
 mod leases;
+mod ledger;
 mod operate;
 mod order;
 mod pauses;
@@ -21,6 +24,7 @@ mod schedules;
 mod schema;
 mod writer;
 
+pub use audit::{Break, Head, RawRow, Total, Verdict};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
 pub use groups::{GroupStory, Place};

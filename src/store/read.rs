@@ -163,11 +163,6 @@ impl Store {
         Ok(if verdict == "ok" { Ok(()) } else { Err(verdict) })
     }
 
-    /// Walks the history's chain: the number of rows, or the first that is not as it was written.
-    pub fn verify_history(&self) -> Result<Result<u64, String>, StoreError> {
-        history::verify(&*self.reader()?)
-    }
-
     /// The figures.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         let conn = self.reader()?;

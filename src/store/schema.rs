@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const SCHEMA: &str = include_str!("../../schema.sql");
+pub(super) const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// The schema that this program knows.
 pub const VERSION: i64 = 1;
