@@ -290,7 +290,11 @@ fn chain(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)
     while let Some(row) = rows.next()? {
         let row = RawRow::read(row)?;
         if row.seq != last + 1 {
-            verdict.report(Some(row.seq), None, format!("the rows from {} on are missing before it", last + 1));
+            verdict.report(
+                Some(row.seq),
+                None,
+                format!("the rows from {} on are missing before it", last + 1),
+            );
         }
         match row.check(&previous) {
             Ok(true) => {}
@@ -314,7 +318,11 @@ fn chain(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)
     let given: Option<i64> = conn.query_row(GIVEN, [], |row| row.get(0)).optional()?;
     if given.unwrap_or(0) != last {
         let given = given.unwrap_or(0);
-        verdict.report(None, None, format!("history rows were cut off: {given} were given, the last is {last}"));
+        verdict.report(
+            None,
+            None,
+            format!("history rows were cut off: {given} were given, the last is {last}"),
+        );
     }
     verdict.head = Head { seq: last, chain: previous };
     Ok(())

@@ -76,7 +76,11 @@ const NEVER: &[(&str, &str)] = &[
 ];
 
 /// Checks every intent and job.
-pub fn check(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+pub fn check(
+    conn: &Connection,
+    verdict: &mut Verdict,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), StoreError> {
     for (query, what) in NEVER {
         let mut statement = conn.prepare(query)?;
         let mut rows = statement.query([])?;
@@ -105,7 +109,9 @@ pub fn check(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(
             verdict.report(
                 None,
                 None,
-                format!("settled in {currency}: the ledger has {ledger}, the history {history} (minor units)"),
+                format!(
+                    "settled in {currency}: the ledger has {ledger}, the history {history} (minor units)"
+                ),
             );
         }
     }
@@ -242,10 +248,19 @@ impl One {
             _ => verdict.uncovered += 1,
         }
         if settled != fold.settled {
-            verdict.report(seq, id, if settled { "it is settled, and no row of history settled it" } else { "the history settled it, and it is not settled" });
+            verdict.report(
+                seq,
+                id,
+                if settled {
+                    "it is settled, and no row of history settled it"
+                } else {
+                    "the history settled it, and it is not settled"
+                },
+            );
         }
         // Pruning takes the words from both.
-        if settled && self.result != fold.result && !(fold.pruned && self.result.is_none()) {
+        let result = fold.result.as_ref().filter(|_| settled);
+        if self.result.as_ref() != result && !(fold.pruned && self.result.is_none()) {
             verdict.report(seq, id, "the provider's answer (result) is not the one that settled it");
         }
         self.total(fold, settled, verdict);
@@ -277,7 +292,10 @@ impl One {
     }
 
     fn standing_differs(&self, standing: &Standing, fold: &Fold) -> Option<String> {
-        let mut told = Standing { wire_key: standing.wire_key.clone().or(fold.first_wire_key.clone()), ..standing.clone() };
+        let mut told = Standing {
+            wire_key: standing.wire_key.clone().or(fold.first_wire_key.clone()),
+            ..standing.clone()
+        };
         // A claim writes no row of its own: what it claimed may have been sent.
         if self.job.as_ref().is_some_and(|job| job.state == Some(State::Running)) {
             told.state = IntentState::Requested.as_str().to_string();
@@ -297,14 +315,19 @@ impl One {
         if (state == State::Ready && !job.claimable)
             || (job.claimable && !matches!(state, State::Ready | State::Unknown))
         {
-            return Some(format!("its job is {state}, which does not go with its place in the claim's index"));
+            return Some(format!(
+                "its job is {state}, which does not go with its place in the claim's index"
+            ));
         }
         let tries = fold.attempts + i64::from(state == State::Running);
         if job.tries != tries {
             return Some(format!("its job counts {} tries, the history {tries}", job.tries));
         }
         if job.kind != self.content.kind {
-            return Some(format!("its job is of kind {}, the intent of kind {}", job.kind, self.content.kind));
+            return Some(format!(
+                "its job is of kind {}, the intent of kind {}",
+                job.kind, self.content.kind
+            ));
         }
         let Ok(payload) = Json::parse(&job.payload) else { return Some("its payload is no JSON".into()) };
         if hex(&intent::payload_hash(&payload)) != self.content.payload_sha256 {

@@ -33,7 +33,8 @@ fn full() -> Bench {
     bench.store.cancel(id("cancelled"), "test").unwrap();
     step("unknown", Class::Timeout);
     bench.store.note(id("settled"), "looked at", None, "test").unwrap();
-    let later = NewJob { run_after: Some(NOON.plus(Duration::from_secs(9000))), ..Bench::job("b", "later", "{}") };
+    let later =
+        NewJob { run_after: Some(NOON.plus(Duration::from_secs(9000))), ..Bench::job("b", "later", "{}") };
     bench.store.enqueue(later, "test").unwrap();
     for n in 1..=3 {
         bench.store.enqueue(member("asked", "g", &format!("g{n}"), None), "test").unwrap();
@@ -52,13 +53,6 @@ fn full() -> Bench {
 fn unguarded(bench: &Bench) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    bench.store.write({
-        let path = path.display().to_string();
-        move |_| {
-            let _ = &path;
-            Ok(())
-        }
-    }).unwrap();
     let source = bench.store.reader().unwrap();
     source.execute("VACUUM INTO ?1", [path.display().to_string()]).unwrap();
     (dir, path)
@@ -71,7 +65,11 @@ fn audited(path: &Path, clock: &Arc<ManualClock>) -> Verdict {
 /// Another value of the same type.
 fn other(value: &Value, column: &str) -> Value {
     match value {
-        Value::Null if column.ends_with("_ms") || ["attempt", "http_status", "amount_minor"].contains(&column) => Value::Integer(7),
+        Value::Null
+            if column.ends_with("_ms") || ["attempt", "http_status", "amount_minor"].contains(&column) =>
+        {
+            Value::Integer(7)
+        }
         Value::Null if column == "reference_generation" => Value::Integer(1),
         Value::Null => Value::Text("EUR".into()),
         Value::Integer(0) => Value::Integer(1),
@@ -89,34 +87,74 @@ fn other(value: &Value, column: &str) -> Value {
 }
 
 const RECORD: &[&str] = &[
-    "key", "kind", "content_hash", "earlier_hashes", "payload_hash", "account", "amount_minor", "currency", "provider",
-    "state", "generation", "wire_key", "earlier_unknown", "reference", "reference_generation", "reference_shared",
-    "confirmed_ms", "result", "created_ms",
+    "key",
+    "kind",
+    "content_hash",
+    "earlier_hashes",
+    "payload_hash",
+    "account",
+    "amount_minor",
+    "currency",
+    "provider",
+    "state",
+    "generation",
+    "wire_key",
+    "earlier_unknown",
+    "reference",
+    "reference_generation",
+    "reference_shared",
+    "confirmed_ms",
+    "result",
+    "created_ms",
 ];
 
 /// Changes one field at a time, in each row, and puts it back; gives what the audit did not find.
-fn missed(bench: &Bench, table: &str, id: &str, columns: &[String], values: impl Fn(&Value, &str) -> Vec<Value>) -> Vec<String> {
+fn missed(
+    bench: &Bench,
+    table: &str,
+    id: &str,
+    columns: &[String],
+    values: impl Fn(&Value, &str) -> Vec<Value>,
+) -> Vec<String> {
     let (_dir, path) = unguarded(bench);
     let clock = bench.clock.clone();
     let raw = Connection::open(&path).unwrap();
-    raw.execute_batch("PRAGMA ignore_check_constraints = 1; PRAGMA foreign_keys = 0; PRAGMA synchronous = 0;").unwrap();
+    raw.execute_batch(
+        "PRAGMA ignore_check_constraints = 1; PRAGMA foreign_keys = 0; PRAGMA synchronous = 0;",
+    )
+    .unwrap();
     let store = open(&path, &clock);
     assert_eq!(store.audit(&mut |_, _| {}).unwrap().breaks, [], "the copy is sound");
     let triggers: Vec<(String, String)> = raw
-        .prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").unwrap()
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
-        .collect::<Result<_, _>>().unwrap();
-    let drop_all = || triggers.iter().for_each(|(name, _)| raw.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
+        .prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let drop_all =
+        || triggers.iter().for_each(|(name, _)| raw.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
     let put_back = || triggers.iter().for_each(|(_, sql)| raw.execute_batch(sql).unwrap());
-    let ids: Vec<i64> = raw.prepare(&format!("SELECT {id} FROM {table}")).unwrap()
-        .query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    // One row of each sort is enough of the history.
+    let some = "SELECT min(seq) FROM onceward_history GROUP BY action, to_state, record IS NULL, error IS NULL, detail IS NULL";
+    let which = if table == "onceward_history" { format!("WHERE seq IN ({some})") } else { String::new() };
+    let ids: Vec<i64> = raw
+        .prepare(&format!("SELECT {id} FROM {table} {which}"))
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
     let mut missed = Vec::new();
     for row in ids {
         for column in columns {
-            let before: Value = raw.query_row(&format!("SELECT {column} FROM {table} WHERE {id} = {row}"), [], |r| r.get(0)).unwrap();
+            let before: Value = raw
+                .query_row(&format!("SELECT {column} FROM {table} WHERE {id} = {row}"), [], |r| r.get(0))
+                .unwrap();
             for value in values(&before, column) {
                 drop_all();
-                let changed = raw.execute(&format!("UPDATE {table} SET {column} = ?1 WHERE {id} = {row}"), [&value]);
+                let changed =
+                    raw.execute(&format!("UPDATE {table} SET {column} = ?1 WHERE {id} = {row}"), [&value]);
                 put_back();
                 // A unique index that refuses it is as good.
                 if changed.is_err() {
@@ -128,7 +166,8 @@ fn missed(bench: &Bench, table: &str, id: &str, columns: &[String], values: impl
                 }
                 drop_all();
                 let back = if column == id { value_id(&value) } else { row };
-                raw.execute(&format!("UPDATE {table} SET {column} = ?1 WHERE {id} = {back}"), [&before]).unwrap();
+                raw.execute(&format!("UPDATE {table} SET {column} = ?1 WHERE {id} = {back}"), [&before])
+                    .unwrap();
                 put_back();
             }
         }
@@ -183,7 +222,7 @@ fn every_record_field_of_every_intent_that_was_changed_by_hand_is_found() {
 #[test]
 fn every_state_and_payload_of_a_job_that_was_changed_by_hand_is_found() {
     let bench = full();
-    let all = ["state", "kind", "payload", "tries", "claimable"].map(String::from);
+    let all = ["state", "kind", "payload", "tries"].map(String::from);
     let missed = missed(&bench, "onceward_jobs", "id", &all, |before, column| match column {
         "state" => State::ALL.iter().map(|s| Value::Text(s.to_string())).filter(|s| s != before).collect(),
         "payload" => vec![Value::Text(r#"{"n":7}"#.into())],
