@@ -49,6 +49,8 @@ CREATE TABLE onceward_intents (
   not_found           INTEGER NOT NULL DEFAULT 0,
   not_found_ms        INTEGER,
   lookups             INTEGER NOT NULL DEFAULT 0,
+  -- The file was restored since: looked up before it is sent again.
+  ask_first           INTEGER NOT NULL DEFAULT 0 CHECK (ask_first IN (0,1)),
   named               TEXT,
   -- The provider's own id of the effect, the generation that brought it, and whether others may share it.
   reference           TEXT,

@@ -5,12 +5,14 @@
 
 mod act;
 mod ask;
+mod audit;
 mod demo;
 mod import;
 mod group;
 mod look;
 mod output;
 mod setup;
+mod upkeep;
 mod work;
 
 #[cfg(test)]
@@ -169,6 +171,16 @@ enum Command {
     /// The queue of one group
     #[command(subcommand)]
     Group(group::GroupCommand),
+    /// The history: check it, and the ledger by it; or take it out
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Copy the file while everybody goes on working
+    Backup {
+        /// The copy, which must not be there yet
+        file: PathBuf,
+    },
+    /// Put a backup in place: what may have been sent since is looked up before it is sent again
+    Restore(upkeep::RestoreArgs),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -284,6 +296,9 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Pause(args) => group::pause(context, args),
         Command::Resume(args) => group::resume(context, args),
         Command::Group(command) => group::run(context, command),
+        Command::Audit(command) => audit::run(context, command),
+        Command::Backup { file } => upkeep::backup(context, &file),
+        Command::Restore(args) => upkeep::restore(context, &args),
         Command::Demo(args) => demo::run(context, &args),
     }
 }
