@@ -11,6 +11,7 @@ mod import;
 mod group;
 mod look;
 mod output;
+mod reconcile;
 mod setup;
 mod upkeep;
 mod work;
@@ -181,6 +182,11 @@ enum Command {
     },
     /// Put a backup in place: what may have been sent since is looked up before it is sent again
     Restore(upkeep::RestoreArgs),
+    /// Take payloads and words of jobs that ended long ago out of the file; keys and ledger stay
+    Prune(upkeep::PruneArgs),
+    /// Compare with a provider's own records
+    #[command(subcommand)]
+    Reconcile(reconcile::ReconcileCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -299,6 +305,8 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Audit(command) => audit::run(context, command),
         Command::Backup { file } => upkeep::backup(context, &file),
         Command::Restore(args) => upkeep::restore(context, &args),
+        Command::Prune(args) => upkeep::prune(context, &args),
+        Command::Reconcile(command) => reconcile::run(context, command),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

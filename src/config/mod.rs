@@ -202,6 +202,8 @@ pub struct Kind {
     pub retry_on: Vec<u16>,
     /// Profile `external`: how long the app has to report.
     pub confirm_within: Option<Duration>,
+    /// How long a finished job keeps its row, payload and words.
+    pub keep: Duration,
     /// What `decide` needs to know of kind and provider together.
     pub terms: Terms,
 }

@@ -1,9 +1,10 @@
 //! The history as it leaves the file: `audit export`, the archive of a prune, and the check of such an archive.
 
 use super::audit::{RawRow, raw_columns};
-use super::{Break, Store, StoreError};
+use super::{ArchivedJob, Break, Store, StoreError, facts};
 use crate::clock::Ms;
 use crate::job::JobId;
+use crate::json::Json;
 use rusqlite::named_params;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
@@ -211,36 +212,81 @@ pub struct ArchiveVerdict {
 pub fn verify_archive(mut lines: impl BufRead, store: Option<&Store>) -> std::io::Result<ArchiveVerdict> {
     let mut verdict = ArchiveVerdict::default();
     let mut bytes = Vec::new();
-    let mut number = 0;
+    let (mut number, mut open) = (0, OpenJob::default());
     loop {
         bytes.clear();
         let limit = 64 << 20;
         let read = std::io::Read::take(&mut lines, limit).read_until(b'\n', &mut bytes)?;
         if read == 0 {
+            if let Err(wrong) = open.close() {
+                verdict.report(number, wrong);
+            }
             return Ok(verdict);
         }
         number += 1;
         if read as u64 == limit {
             return Err(std::io::Error::other(format!("line {number} is longer than 64 MiB")));
         }
-        let said = check_line(&bytes, store, &mut verdict);
-        if let Err((seq, job, what)) = said {
-            verdict.broken += 1;
-            if verdict.breaks.len() < super::audit::SHOWN {
-                verdict.breaks.push(Break { seq, job, what: format!("line {number}: {what}") });
-            }
+        if let Err(wrong) = check_line(&bytes, store, &mut verdict, &mut open) {
+            verdict.report(number, wrong);
         }
     }
 }
 
 type Wrong = (Option<i64>, Option<JobId>, String);
 
-fn check_line(bytes: &[u8], store: Option<&Store>, verdict: &mut ArchiveVerdict) -> Result<(), Wrong> {
+impl ArchiveVerdict {
+    fn report(&mut self, line: u64, (seq, job, what): Wrong) {
+        self.broken += 1;
+        if self.breaks.len() < super::audit::SHOWN {
+            self.breaks.push(Break { seq, job, what: format!("line {line}: {what}") });
+        }
+    }
+}
+
+/// The job whose rows follow, and what they say that was asked for.
+#[derive(Default)]
+struct OpenJob {
+    job: Option<ArchivedJob>,
+    told: Option<facts::Content>,
+}
+
+impl OpenJob {
+    /// After a job's last row: was it what its history says?
+    fn close(&mut self) -> Result<(), Wrong> {
+        let (Some(job), told) = (self.job.take(), self.told.take()) else { return Ok(()) };
+        let wrong = |what: &str| (None, Some(JobId(job.job)), what.to_string());
+        // Rows of schema 1 do not say it.
+        let Some(told) = told else { return Ok(()) };
+        if (&told.key, &told.kind, &told.payload_sha256) != (&job.key, &job.kind, &job.payload_sha256) {
+            return Err(wrong("key, kind or payload are not those of its history"));
+        }
+        Ok(())
+    }
+}
+
+fn check_line(
+    bytes: &[u8],
+    store: Option<&Store>,
+    verdict: &mut ArchiveVerdict,
+    open: &mut OpenJob,
+) -> Result<(), Wrong> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|e| (None, None, format!("it is no JSON object: {e}")))?;
     if value.get("payload").is_some() {
         verdict.jobs += 1;
-        return Ok(());
+        let wrong = |what: &str| {
+            (None, value.get("job").and_then(serde_json::Value::as_i64).map(JobId), what.to_string())
+        };
+        let job: ArchivedJob =
+            serde_json::from_value(value.clone()).map_err(|e| wrong(&format!("it is no job: {e}")))?;
+        let payload = Json::parse(&job.payload).map_err(|_| wrong("its payload is no JSON"))?;
+        if crate::intent::hex(&crate::intent::payload_hash(&payload)) != job.payload_sha256 {
+            return Err(wrong("its payload does not give its hash"));
+        }
+        let closed = open.close();
+        open.job = Some(job);
+        return closed;
     }
     let ArchiveRow { previous, row } =
         serde_json::from_value(value).map_err(|e| (None, None, format!("it is no row of history: {e}")))?;
@@ -252,6 +298,11 @@ fn check_line(bytes: &[u8], store: Option<&Store>, verdict: &mut ArchiveVerdict)
         Ok(false) => return Err(wrong("its words are gone".into())),
         Err(what) => return Err(wrong(what.into())),
     }
+    if open.job.as_ref().is_none_or(|job| (job.job, &job.key, &job.kind) != (row.job, &row.key, &row.kind)) {
+        return Err(wrong("it does not stand below its job".into()));
+    }
+    let record = row.record.as_deref().and_then(|text| serde_json::from_str::<facts::Record>(text).ok());
+    open.told = record.and_then(|record| record.content).or(open.told.take());
     let Some(store) = store else { return Ok(()) };
     match store.chain_at(row.seq) {
         Ok(Some(chain)) if crate::intent::hex(&chain) == row.chain => Ok(()),

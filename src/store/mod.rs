@@ -20,11 +20,13 @@ mod newfile;
 mod operate;
 mod order;
 mod pauses;
+mod prune;
 mod read;
 mod record;
 mod rows;
 mod schedules;
 mod schema;
+mod statement;
 mod writer;
 
 pub use audit::{Break, Head, RawRow, Total, Verdict};
@@ -40,9 +42,11 @@ pub use leases::Owner;
 pub use newfile::NewFile;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
+pub use prune::{ArchivedJob, PRUNE_BATCH, Retention};
 pub use read::{BlockedGroup, Filter, Stats, Story};
 pub use record::{Recorded, Unrecorded};
 pub use schedules::Turn;
+pub use statement::{Counterpart, Statement, StatementLine};
 pub use writer::Tx;
 
 use crate::clock::{Clock, Ms};

@@ -146,6 +146,9 @@ impl Work<'_> {
 
     fn replay(&self, amendment: Option<&Amendment>) -> Result<Answer, StoreError> {
         let never_sent = self.intent.requested.is_none() && self.intent.generation.sends == 0;
+        if self.job.payload.is_none() {
+            return refuse(format!("{} was pruned: its payload is gone", self.job.key));
+        }
         match self.job.state {
             State::Parked => {}
             State::Cancelled if never_sent && self.intent.state == IntentState::Cancelled => {

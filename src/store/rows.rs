@@ -203,12 +203,16 @@ pub fn move_job(tx: &Tx<'_>, job: &Job, to: &Move<'_>) -> Result<State, StoreErr
         other => other,
     };
     let claimable = due && matches!(state, State::Ready | State::Unknown);
-    tx.conn().prepare_cached(MOVE)?.execute(named_params! {
+    let there = tx.conn().prepare_cached(MOVE)?.execute(named_params! {
         ":id": job.id.0, ":state": state.as_str(), ":claimable": claimable, ":run_after": to.run_after.0,
         ":attempts": to.attempts, ":pauses": to.pauses, ":age_from": to.age_from.map(|at| at.0),
         ":class": to.error_class.map(Class::as_str), ":error": to.last_error,
         ":reason": to.park_reason.map(Reason::as_str), ":now": tx.now().0,
     })?;
+    if there == 0 {
+        // Pruned: only the intent is left to change.
+        return Ok(state);
+    }
     moved(tx, Some(job.state), Some(state));
     if let Some(reason) = job.park_reason {
         tx.count(format!("parked:{reason}"), -1);

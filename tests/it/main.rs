@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod audit;
 mod backup;
 mod cli;
 mod crash;
@@ -19,6 +20,8 @@ mod numbers;
 mod offline;
 mod operate;
 mod pause;
+mod prune;
+mod reconcile;
 mod refused;
 mod replies;
 mod schedules;

@@ -1,0 +1,110 @@
+//! `audit verify` and `audit export` by the real binary.
+
+use crate::harness::*;
+use onceward::demo::provider::{Answer, Family, Fault};
+use rusqlite::Connection;
+
+#[test]
+fn a_row_changed_by_hand_makes_the_audit_fail_and_names_it() {
+    let h = Scene::new(Family::B).start();
+    h.payout(1);
+    h.payout(2);
+    h.work_until_idle();
+    let good = h.run(&["audit", "verify"]).ok().json();
+    assert_eq!(good["totals"][0]["amount_minor"], "2003");
+    assert_eq!((good["ok"].as_bool(), good["rows"].as_i64()), (Some(true), Some(4)));
+    let raw = Connection::open(h.dir.path().join("onceward.db")).unwrap();
+    raw.execute_batch("DROP TRIGGER onceward_settled_never_changes; UPDATE onceward_intents SET amount_minor = 9 WHERE id = 2")
+        .unwrap();
+    let bad = h.run(&["audit", "verify"]);
+    bad.fails(&[1]);
+    let found = bad.json();
+    let breaks = found["breaks"].as_array().unwrap();
+    assert!(
+        breaks.iter().any(|b| b["job"] == 2 && b["what"].as_str().unwrap().contains("amount_minor is 9")),
+        "{found:#}"
+    );
+    assert!(
+        breaks.iter().any(|b| b["what"].as_str().unwrap().contains("onceward_settled_never_changes")),
+        "{found:#}"
+    );
+    assert!(breaks.iter().any(|b| b["what"].as_str().unwrap().contains("settled in EUR")), "{found:#}");
+}
+
+#[test]
+fn the_export_is_whole_filtered_and_safe_in_a_spreadsheet() {
+    let h = Scene::new(Family::B).start();
+    let one = h.payout(1);
+    h.payout(2);
+    h.work_until_idle();
+    h.run(&["note", &one, "=HYPERLINK(\"http://x\")"]).ok();
+    let rows = h.run(&["audit", "export"]).ok().lines();
+    assert_eq!(rows.iter().map(|r| r["seq"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!(rows[4]["detail"], "=HYPERLINK(\"http://x\")");
+    assert_eq!(h.run(&["audit", "export", "--key", &one]).ok().lines().len(), 3);
+    assert_eq!(h.run(&["audit", "export", "--until", "2020-01-01T00:00:00Z"]).ok().stdout, "");
+    assert_eq!(h.run(&["audit", "export", "--since", "2020-01-01T00:00:00Z"]).ok().lines().len(), 5);
+    h.run(&["audit", "export", "--format", "csv", "--output", "out.csv"]).ok();
+    let mut table = csv::Reader::from_path(h.dir.path().join("out.csv")).unwrap();
+    let detail = table.headers().unwrap().iter().position(|name| name == "detail").unwrap();
+    let rows: Vec<_> = table.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 5);
+    assert_eq!(&rows[4][detail], "'=HYPERLINK(\"http://x\")");
+    assert!(
+        h.run(&["audit", "export", "--output", "out.csv"])
+            .refused("not_allowed", 4)
+            .contains("never overwritten")
+    );
+}
+
+/// R54: five failures of different sorts, parked, replayed twice at once; every attempt stays, with who, when and why.
+#[test]
+fn a_parked_job_keeps_all_its_attempts_and_of_two_replays_at_once_one_wins() {
+    let h = Scene::new(Family::B)
+        .set(|s| s.retry = s.retry.replace("max_attempts = 10", "max_attempts = 5"))
+        .start();
+    let key = h.payout(1);
+    let refusal = Fault::Answer(Answer::json(400, r#"{"error":{"code":"bad_account"}}"#));
+    h.provider.script(vec![
+        Fault::Answer(Answer::json(500, "{}")),
+        Fault::DropBefore,
+        Fault::Answer(Answer::json(502, "oops")),
+        Fault::DropBefore,
+        Fault::Answer(Answer::json(503, "{}")),
+    ]);
+    h.work_until_idle();
+    let parked = h.assert_parked(&key, "unknown_outcome", "requested");
+    assert_eq!(
+        classes(&parked),
+        ["server_error", "interrupted", "server_error", "interrupted", "server_error"]
+    );
+    let rows: Vec<_> = tries(&parked).collect();
+    assert!(
+        rows.iter()
+            .all(|row| row["started_at"].is_string() && row["at"].is_string() && row["actor"].is_string())
+    );
+    assert!(parked["payload"].is_object());
+    let (a, b) = std::thread::scope(|scope| {
+        let replay = || {
+            let out = h.plain_command(&["replay", &key]).output().unwrap();
+            out.status.code()
+        };
+        let _ = &refusal;
+        let first = std::thread::spawn({
+            let mut command = h.plain_command(&["replay", &key]);
+            move || command.output().unwrap().status.code()
+        });
+        let _ = scope;
+        (replay(), first.join().unwrap())
+    });
+    let mut ends = [a, b];
+    ends.sort();
+    assert_eq!(ends, [Some(0), Some(4)], "one wins, the other hears that it is not parked");
+    h.work_until_idle();
+    let job = h.assert_settled_once(&key);
+    assert_eq!(tries(&job).last().unwrap()["attempt"], 6, "numbers go on");
+    assert_eq!(job["intent"]["wire_key"], parked["intent"]["wire_key"]);
+    assert_eq!(h.count("SELECT count(*) FROM onceward_jobs"), 1);
+    assert_eq!(actions(&job).iter().filter(|a| *a == "replay").count(), 1);
+    h.assert_laws();
+}
