@@ -1,11 +1,12 @@
 //! `audit verify` and `audit export`
 
 use super::output::talk;
-use super::{CliError, Context, find};
+use super::{CliError, Context, Opened, find};
 use crate::clock::Ms;
 use crate::intent::hex;
 use crate::job::{Code, Refusal};
 use crate::store::{Break, ExportFilter, ExportRow, NewFile, Store, Verdict, verify_archive};
+use crate::worker::anchor;
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -107,9 +108,10 @@ struct BreakView<'a> {
 }
 
 #[derive(Serialize)]
-pub struct AnchorView {
-    pub lines: u64,
-    pub last_seq: i64,
+struct AnchorView {
+    agree: u64,
+    lost_by_restore: u64,
+    last_seq: i64,
 }
 
 fn breaks(found: &[Break]) -> Vec<BreakView<'_>> {
@@ -125,7 +127,8 @@ fn verify(context: &Context) -> Result<(), CliError> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let verdict = verdict?;
+    let mut verdict = verdict?;
+    let anchors = anchors(&opened, &store, &mut verdict)?;
     let view = VerdictView {
         ok: verdict.broken == 0,
         rows: verdict.rows,
@@ -144,10 +147,40 @@ fn verify(context: &Context) -> Result<(), CliError> {
             .collect(),
         broken: verdict.broken,
         breaks: breaks(&verdict.breaks),
-        anchors: None,
+        anchors,
     };
     context.out.result(&view, || tell(&verdict))?;
     if verdict.broken > 0 { Err(CliError::Told(Code::Database)) } else { Ok(()) }
+}
+
+/// Holds the file against its anchor, if the config names one; what is wrong joins the other breaks.
+fn anchors(opened: &Opened, store: &Store, verdict: &mut Verdict) -> Result<Option<AnchorView>, CliError> {
+    let Some(anchor) = &opened.config.anchor else { return Ok(None) };
+    let mut wrong = |what: String| {
+        verdict.broken += 1;
+        verdict.breaks.insert(0, Break { seq: None, job: None, what });
+    };
+    match anchor::check(store, &anchor.file)? {
+        Ok(found) => {
+            let view =
+                AnchorView { agree: found.agree, lost_by_restore: found.lost, last_seq: found.last_seq };
+            found.breaks.into_iter().for_each(&mut wrong);
+            if found.lost > 0
+                && let Some(words) = anchor::restored_words(store.restored_at()?)
+            {
+                talk(&format!("the file was {words}; {} anchored ends lie after it", found.lost));
+            }
+            Ok(Some(view))
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !store.was_anchored()? => {
+            talk(&format!("{} is not there yet: a worker makes it", anchor.file.display()));
+            Ok(None)
+        }
+        Err(e) => {
+            wrong(format!("the anchor {} cannot be read: {e}", anchor.file.display()));
+            Ok(None)
+        }
+    }
 }
 
 fn tell(verdict: &Verdict) -> String {

@@ -54,6 +54,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[providers.*]`
     pub providers: BTreeMap<String, Provider>,
+    /// `[audit] anchor`; `None`: the chain is anchored nowhere.
+    pub anchor: Option<Anchor>,
     /// `[http]`; `None`: no API, no console.
     pub http: Option<Http>,
     /// `[kinds.*]`
@@ -70,6 +72,15 @@ struct PlacedSecret {
     line: usize,
     field: String,
     source: SecretSource,
+}
+
+/// `[audit] anchor = { file = …, every = … }`
+#[derive(Debug)]
+pub struct Anchor {
+    /// The file that the chain's end is appended to; best on another disk or machine.
+    pub file: PathBuf,
+    /// How often.
+    pub every: Duration,
 }
 
 /// `[http]`

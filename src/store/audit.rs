@@ -7,6 +7,7 @@
 
 use super::history::{digest, link, seal};
 use super::{Store, StoreError, ledger, schema};
+use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::JobId;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -129,6 +130,32 @@ impl Store {
     /// What tells this file from every other, and a restored one from what it was before.
     pub fn instance(&self) -> Result<String, StoreError> {
         Ok(schema::meta(&*self.reader()?, "instance")?.unwrap_or_default())
+    }
+
+    /// Row and time of the last restore: where the copy ended. `None` if there was none.
+    pub fn restored_at(&self) -> Result<Option<(i64, Ms)>, StoreError> {
+        let conn = self.reader()?;
+        let number = |name: &str| -> Result<Option<i64>, StoreError> {
+            Ok(schema::meta(&conn, name)?.and_then(|value| value.parse().ok()))
+        };
+        Ok(number("restored_seq")?.zip(number("restored_ms")?).map(|(seq, at)| (seq, Ms(at))))
+    }
+
+    /// Remembers that there is an anchor: one that is missing later is then a fault.
+    pub fn note_anchor(&self) -> Result<(), StoreError> {
+        if self.was_anchored()? {
+            return Ok(());
+        }
+        self.write(|tx| {
+            tx.conn()
+                .execute("INSERT OR IGNORE INTO onceward_meta (name, value) VALUES ('anchored', '1')", [])?;
+            Ok(())
+        })
+    }
+
+    /// Was an anchor ever written?
+    pub fn was_anchored(&self) -> Result<bool, StoreError> {
+        Ok(schema::meta(&*self.reader()?, "anchored")?.is_some())
     }
 
     /// The chain hash of one row; `None` if there is no such row.

@@ -16,7 +16,7 @@ pub const VERSION: i64 = 1;
 const SQLITE_MIN: i32 = 3_051_003;
 
 /// How long a write waits for whoever holds the lock.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the write connection with every setting that durability rests on, each read back.
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {

@@ -108,3 +108,114 @@ fn a_parked_job_keeps_all_its_attempts_and_of_two_replays_at_once_one_wins() {
     assert_eq!(actions(&job).iter().filter(|a| *a == "replay").count(), 1);
     h.assert_laws();
 }
+
+fn anchored() -> Harness {
+    Scene::new(Family::B)
+        .set(|s| s.tables = "[audit]\nanchor = { file = \"anchor.jsonl\", every = \"1s\" }".into())
+        .start()
+}
+
+#[test]
+fn a_history_that_was_made_anew_with_a_chain_of_its_own_is_found_by_the_anchor() {
+    let h = anchored();
+    h.payout(1);
+    h.work_until_idle();
+    let good = h.run(&["audit", "verify"]).ok().json();
+    assert!(good["anchors"]["agree"].as_i64().unwrap() >= 1, "{good:#}");
+    assert_eq!(good["anchors"]["last_seq"], 2);
+    // The same event, done by a file of its own: sound in itself.
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(h.dir.path().join(format!("onceward.db{end}")));
+    }
+    h.payout(1);
+    h.run(&["cancel", &key(1)]).ok();
+    let bad = h.run(&["audit", "verify"]);
+    bad.fails(&[1]);
+    let found = bad.json();
+    assert!(
+        found["breaks"].as_array().unwrap().iter().all(|b| b["what"].as_str().unwrap().contains("rewritten")),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn a_file_that_was_put_back_by_hand_is_not_worked_on_until_it_is_restored() {
+    let h = anchored();
+    h.payout(1);
+    for end in ["", "-wal"] {
+        std::fs::copy(
+            h.dir.path().join(format!("onceward.db{end}")),
+            h.dir.path().join(format!("old.db{end}")),
+        )
+        .unwrap();
+    }
+    let at = onceward::clock::Clock::now(&onceward::clock::SystemClock::new()).rfc3339();
+    h.work_until_idle();
+    h.assert_settled_once(&key(1));
+    let _ = std::fs::remove_file(h.dir.path().join("onceward.db-shm"));
+    for end in ["", "-wal"] {
+        std::fs::rename(
+            h.dir.path().join(format!("old.db{end}")),
+            h.dir.path().join(format!("onceward.db{end}")),
+        )
+        .unwrap();
+    }
+    assert!(h.run(&["work", "--exit-when-idle"]).refused("not_allowed", 4).contains("--copied-at"));
+    h.run(&["audit", "verify"]).fails(&[1]);
+    h.run(&["restore", "onceward.db", "--copied-at", &at]).ok();
+    h.work_until_idle();
+    h.assert_settled_once(&key(1));
+    let audit = h.run(&["audit", "verify"]).ok().json();
+    assert!(audit["anchors"]["lost_by_restore"].as_i64().unwrap() >= 1, "{audit:#}");
+}
+
+#[test]
+fn an_anchor_that_cannot_be_written_is_told_and_stops_nothing_and_one_that_is_gone_is_found() {
+    let h = anchored();
+    h.payout(1);
+    h.work_until_idle();
+    std::fs::remove_file(h.dir.path().join("anchor.jsonl")).unwrap();
+    std::fs::create_dir(h.dir.path().join("anchor.jsonl")).unwrap();
+    h.payout(2);
+    assert!(h.work_until_idle().stderr.contains("NOT ANCHORED"));
+    h.assert_settled_once(&key(2));
+    h.run(&["audit", "verify"]).fails(&[1]);
+    std::fs::remove_dir(h.dir.path().join("anchor.jsonl")).unwrap();
+    h.run(&["audit", "verify"]).fails(&[1]);
+}
+
+/// Card numbers and codes at the doors that are people's, and the ones that pass.
+#[test]
+fn card_data_is_refused_in_peoples_words_too_and_nothing_of_it_reaches_the_file() {
+    let h = Scene::new(Family::E).total("300ms").start();
+    h.provider.script(vec![Fault::DropBefore]);
+    let key = h.payout(1);
+    h.work_until_idle();
+    let card = "4111-1111 1111-1111";
+    for args in [
+        vec!["note", &key, card],
+        vec!["resolve", &key, "--not-applied", "--note", card],
+        vec!["resolve", &key, "--rejected", card],
+        vec!["pause", "provider", "bank", "--why", card],
+        vec!["resume", "provider", "bank", "--why", card],
+        vec!["enqueue", "raw", "--key", card, "--payload", "{}"],
+        vec!["enqueue", "raw", "--key", "k", "--account", card, "--payload", "{}"],
+        vec!["enqueue", "raw", "--key", "k", "--payload", r#"{"card":{"cvn":"123"}}"#],
+        vec!["enqueue", "raw", "--key", "k", "--payload", r#"{"memo":"paid with 378282246310005 today"}"#],
+    ] {
+        let said = h.run(&args).refused("card_number", 4);
+        assert!(!said.contains("1111") && !said.contains("378282246310005"), "{args:?}: {said}");
+    }
+    h.enqueue(
+        "raw",
+        r#"{"ean":"4006381333931","order":"2026-0000-4711-0042","cid":"cus_17"}"#,
+        &["--key", "passes"],
+    )
+    .ok();
+    let file = std::fs::read(h.dir.path().join("onceward.db")).unwrap();
+    let log = std::fs::read(h.dir.path().join("onceward.db-wal")).unwrap_or_default();
+    for bytes in [file, log] {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        assert!(!text.contains("4111") && !text.contains("378282246310005"));
+    }
+}
