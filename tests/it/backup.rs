@@ -98,7 +98,7 @@ fn a_backup_is_for_reading_until_it_is_restored_and_a_restore_destroys_nothing()
     h.payout(1);
     let copy = h.dir.path().join("copy.db");
     h.run(&["backup", "copy.db"]).ok();
-    assert_eq!(h.run(&["backup", "copy.db"]).refused("not_allowed", 4).contains("never overwritten"), true);
+    assert!(h.run(&["backup", "copy.db"]).refused("not_allowed", 4).contains("never overwritten"));
     assert!(h.run(&["restore", "copy.db"]).refused("not_allowed", 4).contains("move it aside"));
     #[cfg(unix)]
     {
