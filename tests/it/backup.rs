@@ -204,3 +204,42 @@ fn a_copy_by_hand_is_restored_with_the_word_of_when_it_was_made() {
     h.work_until_idle();
     h.assert_settled_once(&key(1));
 }
+
+/// R43: killed at any point, a backup or a restore leaves its whole result or nothing under the name.
+#[cfg(feature = "crash-points")]
+#[test]
+fn a_backup_or_restore_that_is_killed_leaves_all_or_nothing() {
+    let h = Scene::new(Family::B).start();
+    for n in 0..5 {
+        h.payout(n);
+    }
+    let at = |name: &str| h.dir.path().join(name);
+    let whole = |name: &str| {
+        let copy = Connection::open(at(name)).unwrap();
+        let keys: i64 =
+            copy.query_row("SELECT count(*) FROM onceward_intents", [], |row| row.get(0)).unwrap();
+        keys == 5
+    };
+    let until_done = |args: &[&str], name: &str| {
+        let mut kills = 0;
+        for n in 1..20 {
+            let point = n.to_string();
+            if h.run_with(args, &[("ONCEWARD_CRASH_AT", &point)]).code == Some(0) {
+                return kills;
+            }
+            kills += 1;
+            assert!(!at(name).exists(), "{args:?} killed at point {n} left {name}");
+        }
+        panic!("{args:?} never came to its end");
+    };
+    assert!(until_done(&["backup", "copy.db"], "copy.db") > 0);
+    assert!(whole("copy.db"));
+    std::fs::rename(at("onceward.db"), at("lost.db")).unwrap();
+    assert!(until_done(&["restore", "copy.db"], "onceward.db") > 0);
+    assert!(whole("onceward.db"));
+    h.work_until_idle();
+    for n in 0..5 {
+        h.assert_settled_once(&key(n));
+    }
+    assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}
