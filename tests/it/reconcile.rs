@@ -103,3 +103,38 @@ fn confirm_settles_what_the_statement_proves_and_nothing_else() {
     }
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
 }
+
+/// 300,000 lines with findings on each. Their references alone would take 30 MB; the limit is on data, not on the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_statement_takes_bounded_memory() {
+    let h = Scene::new(Family::B).start();
+    h.payout(1);
+    h.work_until_idle();
+    let mut text = String::from("id,amount,currency,idempotency_key,status\n");
+    for n in 0..300_000 {
+        text.push_str(&format!("po_{n}_{},5,EUR,key-{n},paid\n", "x".repeat(80)));
+    }
+    statement(&h, &text);
+    let mut command =
+        h.plain_command(&["reconcile", "statement", "s.csv", "--provider", "bank", "--columns", COLUMNS]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let pid = child.id();
+    let (mut count, mut most) = (0, 0);
+    for line in &mut lines {
+        let line = line.unwrap();
+        count += 1;
+        if count % 10_000 == 0 {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let high = status
+                .lines()
+                .find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+            most = most.max(high.unwrap_or(0));
+        }
+        assert!(line.contains("only_") || line.contains("\"matched\":0"), "{line}");
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(count, 300_002, "a finding a line, what is only here, and the summary");
+    assert!(most > 0 && most < 60_000, "{most} kB at its highest");
+}
