@@ -61,7 +61,7 @@ pub struct Verdict {
     pub totals: BTreeMap<String, Total>,
     /// How many things are wrong, and the first of them.
     pub broken: u64,
-    /// At most [`SHOWN`] of them, the chain's first.
+    /// At most twenty of them, the chain's first.
     pub breaks: Vec<Break>,
 }
 

@@ -75,7 +75,7 @@ pub struct Entry {
     pub at: Ms,
     /// Who did it: `worker:host:pid`, `cli:host:pid`.
     pub actor: String,
-    /// What the ledger says from here on, as JSON ([`super::facts`]); written by [`append`].
+    /// What the ledger says from here on, as JSON (`facts.rs`); written when it is appended.
     pub record: Option<String>,
 }
 

@@ -221,13 +221,11 @@ fn a_backup_or_restore_that_is_killed_leaves_all_or_nothing() {
         keys == 5
     };
     let until_done = |args: &[&str], name: &str| {
-        let mut kills = 0;
         for n in 1..20 {
             let point = n.to_string();
             if h.run_with(args, &[("ONCEWARD_CRASH_AT", &point)]).code == Some(0) {
-                return kills;
+                return n - 1;
             }
-            kills += 1;
             assert!(!at(name).exists(), "{args:?} killed at point {n} left {name}");
         }
         panic!("{args:?} never came to its end");
