@@ -83,6 +83,7 @@ pub fn restore(context: &Context, args: &RestoreArgs) -> Result<(), CliError> {
     let how = Restoring {
         copied_at: args.copied_at.as_ref().map(at).transpose()?,
         trust_new_keys: args.trust_new_keys,
+        actor: actor(),
     };
     let options = Options { create: false, namespace: opened.config.store.namespace.clone(), watch: None };
     let desk: Arc<dyn Desk> = opened.trade.clone();

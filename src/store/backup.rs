@@ -53,6 +53,8 @@ pub struct Restoring {
     pub copied_at: Option<Ms>,
     /// A person's word: no key was asked for since the copy, so new keys are new.
     pub trust_new_keys: bool,
+    /// Who does it, for the history.
+    pub actor: String,
 }
 
 /// Marks a copy; its value is the copy's time.
@@ -352,7 +354,7 @@ impl Mark<'_> {
             .collect::<Result<_, _>>()?;
         for (id, step, started) in &running {
             // "Claimed and not yet sending" was true of the copy's moment only.
-            self.recorder.crashed(JobId(*id), step, "sending", Ms(*started), "restore")?;
+            self.recorder.crashed(JobId(*id), step, "sending", Ms(*started), &self.how.actor)?;
         }
         conn.execute("UPDATE onceward_owners SET gone_ms = ?1 WHERE gone_ms IS NULL", [self.tx.now().0])?;
         Ok(running.len() as u64)
@@ -387,7 +389,7 @@ impl Mark<'_> {
             park_reason: None,
         };
         let state = rows::move_job(tx, &job, &to)?;
-        let mut entry = Entry::new(id, Action::Release, tx.now(), "restore");
+        let mut entry = Entry::new(id, Action::Release, tx.now(), &self.how.actor);
         (entry.from, entry.to) = (Some(job.state), Some(state));
         entry.detail = Some(format!("restored from a copy of {copied}: a request may have left since"));
         history::append(tx, &entry)?;
