@@ -347,7 +347,7 @@ impl Facts<'_> {
             return Ok(Some(Step::Fetch));
         }
         let look_up = self.terms.lookup.map(|_| Step::LookUp);
-        if g.accepted {
+        if g.accepted || (g.ask_first && look_up.is_some()) {
             return Ok(look_up);
         }
         if self.terms.external {
@@ -573,6 +573,13 @@ impl Facts<'_> {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
             let due = self.lookup_due(&g, outcome).max(settled);
             return self.doubt(g, due);
+        }
+        // A restored file has asked first, as it must; where a repeat is answered from memory it is the better proof.
+        if g.ask_first {
+            g.ask_first = false;
+            if self.ask(&g, self.now.wall) == Ok(Some(Step::Send)) {
+                return self.doubt(g, self.now.wall);
+            }
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
         // An external job's next generation would be nobody's to send: the app calls only when it is told `created`.

@@ -162,6 +162,8 @@ pub struct Generation {
     pub not_found_at: Option<Ms>,
     /// Look-ups so far: their pauses grow with it.
     pub lookups: u32,
+    /// The file was restored since: it is looked up, where it can be, before it is sent again.
+    pub ask_first: bool,
     /// The object that a duplicate's error named.
     pub named: Option<String>,
 }

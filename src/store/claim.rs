@@ -269,9 +269,23 @@ impl Round<'_> {
 
     /// Claims one job, or does what its plan says instead.
     fn take(&self, id: JobId) -> Result<Option<Claim>, StoreError> {
-        let (job, intent) = rows::must_load(self.tx.conn(), id)?;
+        let (job, mut intent) = rows::must_load(self.tx.conn(), id)?;
         let Some(kind) = self.desk.kind(&job.kind) else { return Ok(None) };
         let scope = self.desk.scope(&job.kind);
+        // In doubt since a restore and never rendered in this file: what may have left was rendered as it would be now.
+        let g = &intent.generation;
+        if g.unknown && g.first_sent.is_some() && intent.frozen.is_none() && !kind.terms.external {
+            match self.desk.freeze(&job, &intent) {
+                Ok(frozen) => {
+                    self.freeze(job.id, &frozen, &scope)?;
+                    (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
+                }
+                Err(why) => {
+                    self.park(&job, Reason::Invalid, &why, None)?;
+                    return Ok(None);
+                }
+            }
+        }
         match plan(&job, &intent, &kind.terms, &scope, &self.now) {
             Plan::Go(step) => self.lease(job, intent, kind, scope, step),
             Plan::Wait(until) => {

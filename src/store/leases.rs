@@ -284,7 +284,7 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
 
 impl Recorder<'_> {
     /// What a dead worker left running becomes an attempt of class `crashed`.
-    fn crashed(
+    pub(super) fn crashed(
         &self,
         id: JobId,
         step: &str,

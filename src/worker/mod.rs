@@ -8,6 +8,7 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+pub mod anchor;
 mod inbox;
 mod keeper;
 mod running;
@@ -186,6 +187,9 @@ impl Shared {
 /// Works until told to stop, or as `options.until` says.
 pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -> Result<Ended, StoreError> {
     store.check_after_crash()?;
+    if let Some(anchor) = &trade.config().anchor {
+        anchor::refuse_rolled_back(&store, &anchor.file)?;
+    }
     store.notice_set_back()?;
     let (owner, lock) = store.register(&options.name)?;
     let recovered = store.recover(&owner)?;
@@ -213,6 +217,9 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
         Ended::Finished => {
             dispatcher.join();
             shared.store.unregister(&owner, lock)?;
+            if let Some(anchor) = &shared.trade.config().anchor {
+                anchor::append(&shared.store, &anchor.file);
+            }
             log::info!("worker {} ends, nothing in flight", owner.name());
         }
         Ended::Abandoned(n) => {

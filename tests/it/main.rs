@@ -6,6 +6,8 @@ mod harness;
 
 mod api;
 mod api_edges;
+mod audit;
+mod backup;
 mod cli;
 mod crash;
 mod import;
@@ -30,6 +32,8 @@ mod online;
 mod operate;
 mod order;
 mod pause;
+mod prune;
+mod reconcile;
 mod refused;
 mod profiles;
 mod replies;
