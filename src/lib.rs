@@ -22,3 +22,4 @@ pub mod demo;
 pub mod view;
 pub mod cli;
 mod crash;
+mod planted;

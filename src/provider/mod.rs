@@ -16,6 +16,8 @@ mod request;
 mod tests;
 
 pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
+#[doc(hidden)]
+pub use http::{Answer, Broken, Wire};
 
 use crate::clock::Clock;
 use crate::config::{Config, Kind, Provider, Reply};
@@ -41,6 +43,11 @@ pub struct Call<'a> {
     /// An error ends the call as `not_sent`.
     pub before_first_byte: &'a dyn Fn() -> Result<(), String>,
 }
+
+/// One exchange over a network: the request and the hook that precedes its first byte in, what came back out.
+#[doc(hidden)]
+pub type Exchange<'e> =
+    dyn Fn(&Wire<'_>, &dyn Fn() -> Result<(), String>) -> Result<Answer, Broken> + 'e;
 
 /// All the providers of a config, and the way to them. Shared by the worker's threads.
 pub struct Providers {
@@ -87,6 +94,13 @@ impl Providers {
 
     /// Makes one call. Blocks, at most for the provider's total timeout and the hook's own time.
     pub fn call(&self, call: &Call<'_>) -> Outcome {
+        self.call_over(call, &|wire, hook| self.http.exchange(wire, hook))
+    }
+
+    /// The same over another network: the simulation's provider takes the request as it would be sent, and its raw
+    /// answer is read as any other is.
+    #[doc(hidden)]
+    pub fn call_over(&self, call: &Call<'_>, exchange: &Exchange<'_>) -> Outcome {
         let started = self.clock.now();
         // Before the first byte a send is `not_sent`; a question that could not be asked is just unanswered.
         let unsent = |error: String, secrets: &[String]| {
@@ -106,7 +120,7 @@ impl Providers {
             Ok(wire) => wire,
             Err(why) => return unsent(why, &credential.secrets),
         };
-        let exchange = self.http.exchange(&wire, call.before_first_byte);
+        let exchange = exchange(&wire, call.before_first_byte);
 
         let ask = reply::Ask {
             profile: &provider.profile,

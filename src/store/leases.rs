@@ -208,7 +208,8 @@ const SET_BACK: &str = "set_back_ms";
 const SAME_SET_BACK: Duration = Duration::from_secs(5);
 const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
   FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
-  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce";
+  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce
+  ORDER BY o.since_ms";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
 const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
