@@ -46,8 +46,7 @@ pub struct Call<'a> {
 
 /// One exchange over a network: the request and the hook that precedes its first byte in, what came back out.
 #[doc(hidden)]
-pub type Exchange<'e> =
-    dyn Fn(&Wire<'_>, &dyn Fn() -> Result<(), String>) -> Result<Answer, Broken> + 'e;
+pub type Exchange<'e> = dyn Fn(&Wire<'_>, &dyn Fn() -> Result<(), String>) -> Result<Answer, Broken> + 'e;
 
 /// All the providers of a config, and the way to them. Shared by the worker's threads.
 pub struct Providers {

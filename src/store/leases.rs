@@ -226,8 +226,14 @@ fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
 fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
     let moved = tx.conn().execute(
         "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
-         WHERE state IN ('scheduled','unknown','waiting') AND claimable = 0 AND due_by_app = 0",
+         WHERE state IN ('scheduled','ready','waiting','running','unknown') AND due_by_app = 0",
         [millis(back)],
+    )?;
+    // What is in doubt or on its way would else grow old only from a time that is yet to come.
+    tx.conn().execute(
+        "UPDATE onceward_jobs SET age_from_ms = age_from_ms - ?1 WHERE age_from_ms > ?2
+           AND state NOT IN ('settled','cancelled')",
+        (millis(back), tx.now().0),
     )?;
     tx.conn().execute(
         "UPDATE onceward_holds SET until_ms = until_ms - ?1, tokens_ms = tokens_ms - ?1",

@@ -24,7 +24,7 @@ pub struct Row {
     pub id: i64,
     pub key: String,
     pub kind: String,
-    pub content: Vec<u8>,
+    pub content: String,
     pub amount: i64,
     pub istate: String,
     pub generation: i64,
@@ -45,13 +45,13 @@ pub struct Row {
     pub lease_token: i64,
     pub run_after: i64,
     pub claimable: bool,
-    pub frozen: Option<Vec<u8>>,
+    pub frozen: Option<String>,
 }
 
-const ROWS: &str = "SELECT i.id, i.key, i.kind, i.content_hash, coalesce(i.amount_minor, -1), i.state, i.generation,
+const ROWS: &str = "SELECT i.id, i.key, i.kind, hex(i.content_hash), coalesce(i.amount_minor, -1), i.state, i.generation,
     i.wire_key, i.unknown, i.accepted, i.reference, i.confirmed_ms, j.state, j.attempts, j.max_attempts, j.tries,
     j.park_reason, j.group_name, j.sequence, j.passed_over, j.lease_phase, j.lease_token, j.run_after_ms, j.claimable,
-    i.frozen_body
+    CAST(i.frozen_body AS TEXT)
   FROM onceward_intents i JOIN onceward_jobs j ON j.id = i.id ORDER BY i.id";
 
 /// One row of history.
@@ -65,7 +65,6 @@ pub struct Line {
     pub class: Option<String>,
     pub phase: Option<String>,
     pub detail: Option<String>,
-    pub started: Option<i64>,
 }
 
 pub struct Oracle {
@@ -191,7 +190,10 @@ impl Oracle {
                 content.update(text.unwrap_or_default());
             }
             let content = content.finalize().to_vec();
-            ensure!(row.get::<_, Vec<u8>>(15).unwrap() == content, "history row {seq} is not what its hash says");
+            ensure!(
+                row.get::<_, Vec<u8>>(15).unwrap() == content,
+                "history row {seq} is not what its hash says"
+            );
             let chain = Sha256::new().chain_update(&self.chain).chain_update(&content).finalize().to_vec();
             ensure!(row.get::<_, Vec<u8>>(16).unwrap() == chain, "the chain breaks at history row {seq}");
             self.hash.update(&chain);
@@ -204,7 +206,6 @@ impl Oracle {
                 class: row.get(6).unwrap(),
                 phase: row.get(7).unwrap(),
                 detail: row.get(10).unwrap(),
-                started: row.get(12).unwrap(),
             };
             if let Some(n) = line.attempt {
                 let last = self.attempts.insert(line.job, n).unwrap_or(0);
@@ -231,15 +232,26 @@ impl Oracle {
         ensure!(effects.len() <= 1, "{key} took effect {} times: {effects:?}", effects.len());
         if matches!(istate, "pending" | "rejected" | "cancelled") {
             ensure!(effects.is_empty(), "{key} is {istate} and took effect: {effects:?}");
-            ensure!(!row.unknown || istate == "rejected" || state == "cancelled", "{key} is {istate} and in doubt");
+            ensure!(
+                !row.unknown || istate == "rejected" || state == "cancelled",
+                "{key} is {istate} and in doubt"
+            );
         }
         if istate == "settled" {
             let [effect] = effects[..] else { return Err(format!("{key} is settled and took no effect")) };
-            ensure!(row.reference.as_deref() == Some(&effect.id), "{key}: {:?} is not {}", row.reference, effect.id);
+            ensure!(
+                row.reference.as_deref() == Some(&effect.id),
+                "{key}: {:?} is not {}",
+                row.reference,
+                effect.id
+            );
             ensure!(state == "settled", "{key} is settled and its job {state}");
         }
         ensure!(state != "settled" || istate == "settled", "{key}: job settled, intent {istate}");
-        ensure!(state != "unknown" || (istate == "requested" && row.unknown), "{key} is unknown and {istate}");
+        ensure!(
+            state != "unknown" || (istate == "requested" && row.unknown),
+            "{key} is unknown and {istate}"
+        );
         ensure!(row.attempts <= row.max_attempts, "{key} spent {} attempts", row.attempts);
         let recorded = self.attempts.get(&row.id).copied().unwrap_or(0);
         // A confirmation may end a job under an attempt, whose result is then a late one.
@@ -252,10 +264,19 @@ impl Oracle {
         );
         let doubt = matches!(
             row.reason.as_deref(),
-            Some("unknown_outcome" | "window_expired" | "scope_changed" | "content_differs" | "reference_taken")
+            Some(
+                "unknown_outcome"
+                    | "window_expired"
+                    | "scope_changed"
+                    | "content_differs"
+                    | "reference_taken"
+            )
         );
         ensure!(!doubt || istate == "requested", "{key} is parked {:?} and {istate}", row.reason);
-        ensure!(row.reason.as_deref() != Some("rejected") || istate == "rejected", "{key}: rejected and {istate}");
+        ensure!(
+            row.reason.as_deref() != Some("rejected") || istate == "rejected",
+            "{key}: rejected and {istate}"
+        );
         ensure!(setup.kind(&row.kind).is_some(), "{key} has a kind {}", row.kind);
         Ok(())
     }
@@ -272,11 +293,17 @@ impl Oracle {
         let key = &row.key;
         ensure!(before.key == *key && before.kind == row.kind, "{key} was {}", before.key);
         if !amended.contains(&row.id) {
-            ensure!(before.content == row.content && before.amount == row.amount, "the content of {key} changed");
+            ensure!(
+                before.content == row.content && before.amount == row.amount,
+                "the content of {key} changed"
+            );
         }
         if before.istate == "settled" {
             let same = (&before.reference, before.confirmed, before.generation, &before.state);
-            ensure!(same == (&row.reference, row.confirmed, row.generation, &row.state), "{key} was settled: {row:?}");
+            ensure!(
+                same == (&row.reference, row.confirmed, row.generation, &row.state),
+                "{key} was settled: {row:?}"
+            );
         }
         ensure!(row.generation >= before.generation, "the generation of {key} fell");
         ensure!(row.generation <= before.generation + 1, "{key} skipped a generation");
@@ -290,7 +317,10 @@ impl Oracle {
         if before.generation == row.generation {
             if before.unknown && !row.unknown {
                 let decisive = fresh.iter().any(|l| l.class.as_deref() == Some("rejected"));
-                ensure!(decisive || row.istate == "settled", "{key} is not in doubt any more, and nothing says why");
+                ensure!(
+                    decisive || row.istate == "settled",
+                    "{key} is not in doubt any more, and nothing says why"
+                );
             }
             let frozen = before.frozen.is_some() && row.frozen != before.frozen;
             ensure!(!frozen || amended.contains(&row.id), "the frozen request of {key} changed");
@@ -309,7 +339,9 @@ impl Oracle {
     fn generation(&self, setup: &Setup, before: &Row, row: &Row, fresh: &[&Line]) -> Result<(), String> {
         let proof = fresh.iter().any(|l| match (l.action.as_str(), l.class.as_deref()) {
             ("resolve", _) => l.detail.as_deref().is_some_and(|d| d.starts_with("not-applied")),
-            ("replay", _) => before.istate == "rejected" || (l.detail.is_some() && before.istate == "pending"),
+            ("replay", _) => {
+                before.istate == "rejected" || (l.detail.is_some() && before.istate == "pending")
+            }
             ("request", Some("rejected")) => true,
             ("lookup", Some("not_found")) => self.looked_up(setup, before),
             _ => false,
@@ -345,13 +377,21 @@ impl Oracle {
             ("request", "not_sent" | "throttled" | "auth") => again || to == "parked",
             ("request", "timeout" | "interrupted" | "server_error" | "bad_response" | "in_progress") => asked,
             ("request", "key_mismatch") => asked,
-            ("request", "redirected") => if before.unknown { asked } else { to == "parked" },
+            ("request", "redirected") => {
+                if before.unknown {
+                    asked
+                } else {
+                    to == "parked"
+                }
+            }
             ("request", "rejected") => asked || (again && kind.is_some_and(|k| k.retry_on)),
             ("crash", "crashed") => asked || (again && forgets && line.phase.as_deref() == Some("claimed")),
             ("lookup", "rejected") => to == "parked" && row.istate == "rejected",
             ("lookup", "not_found") => asked || (again && looks.is_some_and(|l| l.authoritative)),
             ("lookup", "lookup_failed") => asked,
-            ("late_result", _) => to == line.from.as_deref().unwrap_or_default() || (class == "ok" && to == "settled"),
+            ("late_result", _) => {
+                to == line.from.as_deref().unwrap_or_default() || (class == "ok" && to == "settled")
+            }
             ("cancel", "") => to == "cancelled",
             ("confirm", "") => to == "settled",
             ("park", "") => to == "parked",
@@ -373,7 +413,8 @@ impl Oracle {
         let counters: BTreeMap<String, i64> = pairs.collect::<Result<_, _>>().unwrap();
         let figure = |name: String| counters.get(&name).copied().unwrap_or(0);
         let mut total = 0;
-        for state in ["scheduled", "ready", "waiting", "running", "unknown", "settled", "parked", "cancelled"] {
+        for state in ["scheduled", "ready", "waiting", "running", "unknown", "settled", "parked", "cancelled"]
+        {
             let counted = self.rows.values().filter(|r| r.state == state).count() as i64;
             total += counted;
             ensure!(figure(format!("jobs:{state}")) == counted, "{counted} are {state}: {counters:?}");
@@ -410,7 +451,9 @@ impl Oracle {
 fn quiet(from: &str, to: &str) -> bool {
     matches!(
         (from, to),
-        ("scheduled", "ready") | ("waiting", "ready" | "scheduled" | "unknown") | ("ready" | "scheduled", "waiting")
+        ("scheduled", "ready")
+            | ("waiting", "ready" | "scheduled" | "unknown")
+            | ("ready" | "scheduled", "waiting")
             | (_, "running")
     )
 }

@@ -42,7 +42,7 @@ impl World {
             key: Some(key.clone()),
             group: asked.group.clone(),
             sequence: asked.sequence,
-            delay: (verb == Verb::Enqueue && rng.u8(..6) == 0).then(|| Duration::from_secs(rng.u64(1..4000))),
+            delay: asked.delayed.then(|| Duration::from_secs(rng.u64(1..4000))),
             priority: rng.i64(0..2),
             dedup: dedup.clone(),
             ..Request::default()
@@ -55,7 +55,9 @@ impl World {
         });
         let answer = self.desk().enqueue(job, "app");
         match (&answer, &known) {
-            (Ok(Enqueued::Duplicate(_)), Some(_)) => ensure!(verb != Verb::Mismatch, "{key}: other content is a duplicate"),
+            (Ok(Enqueued::Duplicate(_)), Some(_)) => {
+                ensure!(verb != Verb::Mismatch, "{key}: other content is a duplicate")
+            }
             (Err(StoreError::Refused(r)), Some(row)) if r.code == Code::KeyMismatch => {
                 let amended = self.amended.contains(&row.id);
                 ensure!(verb == Verb::Mismatch || amended, "{key}: the same content is refused: {r}");
@@ -65,7 +67,9 @@ impl World {
                 self.asked.insert(key.clone(), asked);
                 self.dedups.extend(window);
             }
-            (Ok(Enqueued::Suppressed(_)), None) => ensure!(open || self.disk_trouble, "{key} was suppressed by nobody"),
+            (Ok(Enqueued::Suppressed(_)), None) => {
+                ensure!(open || self.disk_trouble, "{key} was suppressed by nobody")
+            }
             (Err(StoreError::Refused(r)), None) => {
                 let order = matches!(r.code, Code::StaleSequence | Code::SequenceTaken);
                 ensure!(order, "{key} is refused: {r}");
@@ -88,10 +92,11 @@ impl World {
         let kind = self.setup.kinds[rng.usize(..self.setup.kinds.len())].name.clone();
         let group = (rng.u8(..3) > 0).then(|| ["app", "fifo"][rng.usize(..2)].to_string());
         let sequence = (group.as_deref() == Some("app")).then(|| {
-            let last = self.oracle.rows.values().filter(|r| r.group == group).filter_map(|r| r.sequence).max();
+            let last =
+                self.oracle.rows.values().filter(|r| r.group == group).filter_map(|r| r.sequence).max();
             (last.unwrap_or(0) + rng.i64(-1..3)).max(1)
         });
-        Asked { kind, amount: rng.i64(1..100_000), group, sequence }
+        Asked { kind, amount: rng.i64(1..100_000), group, sequence, delayed: rng.u8(..6) == 0 }
     }
 
     pub fn operate(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
@@ -124,7 +129,8 @@ impl World {
                     key: Some(row.key.clone()),
                     ..Request::default()
                 };
-                let content = self.trade.config().prepare(request, self.clock.now()).map_err(|e| e.to_string())?;
+                let content =
+                    self.trade.config().prepare(request, self.clock.now()).map_err(|e| e.to_string())?;
                 self.amended.insert(row.id);
                 let answer = self.desk().replay(id, Some(Amendment { content, money: true }), "human");
                 if answer.is_ok() || matches!(answer, Err(StoreError::CommitUnknown(_))) {
@@ -135,7 +141,9 @@ impl World {
             (Verb::Resolve, Some(reference)) => {
                 self.desk().resolve(id, Resolution::Settled(reference), None, "human")
             }
-            (Verb::Resolve, None) if rng.bool() => self.desk().resolve(id, Resolution::NotApplied, None, "human"),
+            (Verb::Resolve, None) if rng.bool() => {
+                self.desk().resolve(id, Resolution::NotApplied, None, "human")
+            }
             (Verb::Resolve, None) => {
                 self.desk().resolve(id, Resolution::Rejected("no".into()), Some("looked".into()), "human")
             }

@@ -30,7 +30,7 @@ pub struct Object {
 struct Remembered {
     first: i64,
     busy_until: i64,
-    body: Vec<u8>,
+    body: String,
     /// Family A repeats this; the others show the object.
     stored: (u16, String),
     object: Option<usize>,
@@ -39,11 +39,10 @@ struct Remembered {
 /// One request to a provider as the oracle needs to know it.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    pub kind: String,
     pub host: String,
     pub wire: String,
     pub key: String,
-    pub body: Vec<u8>,
+    pub body: String,
     pub at: i64,
     /// Nobody has written down yet that it certainly had no effect.
     pub doubtful: bool,
@@ -95,20 +94,31 @@ impl Bank {
         if down {
             self.fault("not_sent");
         }
-        down.then(|| Broken { class: Class::NotSent, phase: Phase::Connect, head: None, error: "refused".into() })
+        down.then(|| Broken {
+            class: Class::NotSent,
+            phase: Phase::Connect,
+            head: None,
+            error: "refused".into(),
+        })
     }
 
     /// A request for an effect, all of its bytes handed over.
-    pub fn send(&mut self, setup: &Setup, kind: &KindSetup, wire: &Wire<'_>, now: i64, rng: &mut Rng) -> Reply {
-        let body = wire.body.unwrap_or_default().to_vec();
-        let doc: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    pub fn send(
+        &mut self,
+        setup: &Setup,
+        kind: &KindSetup,
+        wire: &Wire<'_>,
+        now: i64,
+        rng: &mut Rng,
+    ) -> Reply {
+        let body = String::from_utf8(wire.body.unwrap_or_default().to_vec()).unwrap();
+        let doc: serde_json::Value = serde_json::from_str(&body).unwrap();
         let text = |name: &str| doc[name].as_str().unwrap().to_string();
         let header = wire.headers.iter().find(|(n, _, _)| n == "Idempotency-Key").map(|(_, v, _)| v.clone());
         if kind.family != Family::E && header.as_deref() != Some(&text("wire")) {
             self.broken_rule = Some(format!("the header says {header:?} and the body {doc}"));
         }
         let seen = Seen {
-            kind: kind.name.clone(),
             host: host(wire),
             wire: text("wire"),
             key: text("reference"),

@@ -6,10 +6,14 @@ use crate::world::World;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// Quarters of the seeds, each a test of its own, so that they run beside one another.
 const QUARTERS: u64 = 4;
 const SEEDS: u64 = 2_400;
+
+/// How long a failing seed is cut.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Ran = Result<(Vec<u8>, BTreeMap<String, u64>), String>;
 
@@ -47,7 +51,8 @@ fn shrink(setup: &Setup, ops: &[Op], error: &str) -> (Vec<Op>, String) {
     let mut ops = ops[..at.map_or(ops.len(), |at| at + 1)].to_vec();
     let mut error = error.to_string();
     let mut n = ops.len();
-    while n > 0 {
+    let begun = Instant::now();
+    while n > 0 && begun.elapsed() < PATIENCE {
         n -= 1;
         let mut fewer = ops.clone();
         fewer.remove(n);
@@ -78,10 +83,12 @@ pub fn range(quarter: u64) {
     for seed in seeds.clone() {
         match one(seed) {
             Ok((_, more)) => more.into_iter().for_each(|(name, n)| *counts.entry(name).or_default() += n),
+            Err(error) if std::env::var_os("ONCEWARD_SIM_ALL").is_some() => println!("seed {seed}: {error}"),
             Err(error) => fail(seed, &error),
         }
     }
-    let sum = |prefix: &str| counts.iter().filter(|(n, _)| n.starts_with(prefix)).map(|(_, n)| n).sum::<u64>();
+    let sum =
+        |prefix: &str| counts.iter().filter(|(n, _)| n.starts_with(prefix)).map(|(_, n)| n).sum::<u64>();
     println!(
         "seeds {first}..{}: {} steps, {} calls, {} faults of providers",
         seeds.end,

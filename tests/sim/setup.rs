@@ -125,7 +125,8 @@ impl KindSetup {
             Family::E => ("none", String::new()),
         };
         let memo = if version % 2 == 1 { ", memo = \"new\"" } else { "" };
-        let statuses = r#"status = "/status", settled = ["paid"], pending = ["processing"], rejected = ["failed"]"#;
+        let statuses =
+            r#"status = "/status", settled = ["paid"], pending = ["processing"], rejected = ["failed"]"#;
         let lookup = self.lookup.map_or(String::new(), |l| {
             format!(
                 "lookup = {{ path = \"/v1/payouts?wire={{$wire_key}}\", reference = \"/data/0/id\", amount = \"/data/0/amount\", {}, lag = \"{}s\", authoritative = {} }}\n",
