@@ -318,7 +318,8 @@ impl Facts<'_> {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
         }
         // Without a scope no worker has sent it: the app did, and how is not known.
-        let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
+        let same_scope = crate::planted::bug(25)
+            || self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
         let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
         let repeatable = self.repeatable(g);
         if repeatable && same_scope && remembered && !self.spent() {
@@ -348,6 +349,14 @@ impl Facts<'_> {
     }
 
     fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
+        if crate::planted::bug(2) && outcome.class == Class::Timeout {
+            // A timeout taken for a refusal.
+            return self.refused(g, outcome);
+        }
+        if crate::planted::bug(10) && outcome.class == Class::Crashed && !doubted {
+            // A crash taken for nothing sent.
+            return (Next::Again { due: self.now.wall }, g, false);
+        }
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
             Class::Accepted => self.accepted(g, outcome),
@@ -471,7 +480,9 @@ impl Facts<'_> {
     }
 
     /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
-    fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
+    fn not_its_fault(&self, mut g: Generation, due: Ms) -> Verdict {
+        // Planted: a 429 after an unknown clears it.
+        g.unknown &= !crate::planted::bug(17);
         if g.unknown {
             return (Next::Unknown { due: self.within_deadline(due) }, g, false);
         }
@@ -532,7 +543,8 @@ impl Facts<'_> {
             g.not_found = g.not_found.saturating_add(1);
             g.not_found_at = Some(outcome.started);
         }
-        if g.not_found < 2 {
+        // Planted: once is proof.
+        if g.not_found < if crate::planted::bug(7) { 1 } else { 2 } {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
             let due = self.lookup_due(&g, outcome).max(settled);
             return self.doubt(g, due);

@@ -72,6 +72,7 @@ pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError
                 .query_row([job.id.0], |row| row.get(0))?;
             Ok(State::parse(&now).unwrap_or(to))
         }
+        State::Unknown if crate::planted::bug(9) => advance(tx, group).map(|()| to),
         State::Waiting | State::Running | State::Unknown => Ok(to),
     }
 }
@@ -105,6 +106,8 @@ pub fn advance(tx: &Tx<'_>, group: &str) -> Result<(), StoreError> {
         .prepare_cached(OUT)?
         .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
+    // Planted: the successor of an unknown head may go.
+    let out = out.filter(|(_, _, state)| !(crate::planted::bug(9) && state == "unknown"));
     if let Some((out, place, out_state)) = out {
         // A lower place came back (a replay) while a higher one was free to go: that one waits again, unless a
         // request of it may have left. Parked or waiting, the lower one is not done.

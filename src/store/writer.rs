@@ -342,6 +342,16 @@ fn commit(conn: &Connection) -> Option<Trouble> {
             log::error!(
                 "COMMIT failed: {e}; whether it is stored is not known until the file is opened anew"
             );
+            if crate::planted::bug(3) {
+                // A failed COMMIT taken for stored.
+                roll_back(conn);
+                return None;
+            }
+            if crate::planted::bug(4) {
+                // A failed COMMIT taken for not stored.
+                roll_back(conn);
+                return Some(Trouble::Undone(e.into()));
+            }
             Some(Trouble::Doubtful(e.to_string()))
         }
     }

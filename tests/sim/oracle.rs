@@ -52,7 +52,7 @@ const ROWS: &str = "SELECT i.id, i.key, i.kind, hex(i.content_hash), coalesce(i.
     i.wire_key, i.unknown, i.accepted, i.reference, i.confirmed_ms, j.state, j.attempts, j.max_attempts, j.tries,
     j.park_reason, j.group_name, j.sequence, j.passed_over, j.lease_phase, j.lease_token, j.run_after_ms, j.claimable,
     CAST(i.frozen_body AS TEXT)
-  FROM onceward_intents i JOIN onceward_jobs j ON j.id = i.id ORDER BY i.id";
+  FROM onceward_intents i JOIN onceward_jobs j ON j.id = i.id WHERE ?1 IS NULL OR i.id = ?1 ORDER BY i.id";
 
 /// One row of history.
 #[derive(Clone, Debug)]
@@ -105,10 +105,10 @@ impl Oracle {
 
     /// One row as the file has it at this moment.
     pub fn now(&self, id: i64) -> Option<Row> {
-        self.read().into_iter().find(|r| r.id == id)
+        self.read(Some(id)).pop()
     }
 
-    fn read(&self) -> Vec<Row> {
+    fn read(&self, id: Option<i64>) -> Vec<Row> {
         let mut statement = self.conn.prepare_cached(ROWS).unwrap();
         let row = |r: &rusqlite::Row<'_>| {
             Ok(Row {
@@ -139,13 +139,13 @@ impl Oracle {
                 frozen: r.get(24)?,
             })
         };
-        statement.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
+        statement.query_map([id], row).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     /// Looks at the file after a step.
     pub fn look(&mut self, setup: &Setup, bank: &mut Bank, amended: &BTreeSet<i64>) -> Result<(), String> {
         let fresh = self.history()?;
-        let rows: BTreeMap<i64, Row> = self.read().into_iter().map(|r| (r.id, r)).collect();
+        let rows: BTreeMap<i64, Row> = self.read(None).into_iter().map(|r| (r.id, r)).collect();
         let mut keys = BTreeSet::new();
         for row in rows.values() {
             ensure!(keys.insert(&row.key), "two intents of key {}", row.key);
@@ -246,6 +246,12 @@ impl Oracle {
                 effect.id
             );
             ensure!(state == "settled", "{key} is settled and its job {state}");
+            let person = self
+                .lines
+                .get(&row.id)
+                .is_some_and(|l| l.iter().any(|l| matches!(l.action.as_str(), "resolve" | "confirm")));
+            let fits = effect.amount == row.amount || person;
+            ensure!(fits, "{key} is settled with {} instead of {}", effect.amount, row.amount);
         }
         ensure!(state != "settled" || istate == "settled", "{key}: job settled, intent {istate}");
         ensure!(

@@ -101,8 +101,8 @@ impl World {
         let trade = Arc::new(Trade::new(Arc::new(setup.config(0, dir.path())), clock.clone()));
         let desk = open(&path, &clock, &trade, 0).unwrap();
         let oracle = Oracle::new(&path);
-        let workers = (0..setup.workers).map(|_| None).collect();
-        World {
+        let workers: Vec<Option<Running>> = (0..setup.workers).map(|_| None).collect();
+        let mut world = World {
             setup,
             dir,
             path,
@@ -121,7 +121,11 @@ impl World {
             disk_trouble: false,
             opened: 0,
             counts: BTreeMap::new(),
+        };
+        for _ in 1..world.setup.workers {
+            world.start().unwrap();
         }
+        world
     }
 
     pub fn desk(&self) -> &Store {
@@ -490,6 +494,7 @@ impl World {
         let Hand::Answered(claim, outcome, seen) = worker.hands.swap_remove(at) else { return Ok(()) };
         let harmless = matches!(outcome.class, Class::Throttled | Class::Auth | Class::Rejected);
         let (id, key, class) = (claim.job().id.0, claim.job().key.to_string(), outcome.class);
+        let good = class == Class::Ok && outcome.differs.is_none();
         let before = self.oracle.now(id).ok_or("the job is gone")?;
         match worker.store.record(claim, outcome) {
             Ok(recorded) => {
@@ -499,9 +504,11 @@ impl World {
                     self.bank.borrow_mut().seen[seen].doubtful = false;
                 }
                 // A late result changes nothing, unless it is good news.
-                if recorded == Recorded::Late && class != Class::Ok {
+                if recorded == Recorded::Late && !good {
                     ensure!(before == after, "the late {class} of {key} changed {before:?} to {after:?}");
                 }
+                let kept = recorded != Recorded::Late || !good || after.istate == "settled";
+                ensure!(kept, "the late good news of {key} is lost: {after:?}");
             }
             Err(unrecorded) => {
                 self.excuse(&unrecorded.error)?;
