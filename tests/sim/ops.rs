@@ -29,7 +29,7 @@ pub enum Verb {
     /// SIGSTOP and SIGCONT.
     Freeze,
     Thaw,
-    /// Somebody deletes the lock file of a worker that is stopped.
+    /// A worker is stopped with results in its hands, somebody deletes its lock file, and another takes its jobs over.
     Tidy,
     /// Seconds or minutes; a machine's sleep is no different.
     Pass,
@@ -85,9 +85,9 @@ pub fn draw(setup: &Setup, rng: &mut Rng) -> Vec<Op> {
         (Stop, 1),
         (Freeze, 2),
         (Thaw, 3),
-        (Tidy, 1),
+        (Tidy, 2),
         (Pass, 12),
-        (PassLong, 1),
+        (PassLong, 2),
         (Replay, 3),
         (Amend, 1),
         (Resolve, 3),

@@ -10,6 +10,9 @@ use onceward::job::{Code, JobId};
 use onceward::store::{Amendment, Enqueued, PauseScope, Resolution, StoreError};
 use std::time::Duration;
 
+/// Two are numbered by the app, two by arrival.
+pub const GROUPS: [&str; 4] = ["app-1", "app-2", "fifo-1", "fifo-2"];
+
 impl World {
     fn pick_key(&self, rng: &mut Rng) -> Option<String> {
         let n = self.asked.len();
@@ -90,8 +93,8 @@ impl World {
 
     fn fresh(&self, rng: &mut Rng) -> Asked {
         let kind = self.setup.kinds[rng.usize(..self.setup.kinds.len())].name.clone();
-        let group = (rng.u8(..3) > 0).then(|| ["app", "fifo"][rng.usize(..2)].to_string());
-        let sequence = (group.as_deref() == Some("app")).then(|| {
+        let group = (rng.u8(..2) > 0).then(|| GROUPS[rng.usize(..4)].to_string());
+        let sequence = group.as_ref().is_some_and(|g| g.starts_with("app")).then(|| {
             let last =
                 self.oracle.rows.values().filter(|r| r.group == group).filter_map(|r| r.sequence).max();
             (last.unwrap_or(0) + rng.i64(-1..3)).max(1)
@@ -160,7 +163,7 @@ impl World {
 
     pub fn steer(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
         if verb == Verb::Skip {
-            let group = ["app", "fifo"][rng.usize(..2)];
+            let group = GROUPS[rng.usize(..4)];
             let place = rng.i64(1..8);
             let answer = self.desk().skip_place(group, place, "human");
             if answer.is_ok() || matches!(answer, Err(StoreError::CommitUnknown(_))) {
@@ -172,7 +175,13 @@ impl World {
         let (scope, name) = match rng.u8(..3) {
             0 => (PauseScope::Provider, format!("bank-{kind}")),
             1 => (PauseScope::Kind, kind),
-            _ => (PauseScope::Group, ["app", "fifo"][rng.usize(..2)].to_string()),
+            _ => (PauseScope::Group, GROUPS[rng.usize(..4)].to_string()),
+        };
+        let (scope, name) = match self.paused.iter().next() {
+            Some((scope, name)) if verb == Verb::Resume => {
+                (PauseScope::parse(scope).ok_or("no scope")?, name.clone())
+            }
+            _ => (scope, name),
         };
         let place = (scope.as_str().to_string(), name.clone());
         if verb == Verb::Pause {

@@ -3,6 +3,7 @@
 use crate::faults;
 use crate::ops::{Op, Verb};
 use crate::oracle::{Oracle, Row, ensure};
+use crate::people::GROUPS;
 use crate::provider::{Bank, host};
 use crate::setup::{Family, Setup};
 use fastrand::Rng;
@@ -270,8 +271,14 @@ impl World {
 
     /// A step of one worker.
     fn labour(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
+        let ended =
+            |w: &Running| !w.hands.is_empty() && w.hands.iter().all(|h| matches!(h, Hand::Answered(..)));
         let wanted = |w: &Option<Running>| {
-            w.as_ref().is_some_and(|w| w.frozen == (verb == Verb::Thaw || verb == Verb::Tidy))
+            w.as_ref().is_some_and(|w| match verb {
+                // What is sent after a take-over is beyond the contract; what ended before it is a late result.
+                Verb::Tidy => ended(w),
+                verb => w.frozen == (verb == Verb::Thaw),
+            })
         };
         let able: Vec<usize> = (0..self.workers.len()).filter(|n| wanted(&self.workers[*n])).collect();
         if able.is_empty() {
@@ -291,7 +298,7 @@ impl World {
     /// `false`: it is gone.
     fn labour_of(&mut self, worker: &mut Running, verb: Verb, rng: &mut Rng) -> Result<bool, String> {
         match verb {
-            Verb::Claim => self.claim(worker, rng.usize(1..4))?,
+            Verb::Claim => drop(self.claim(worker, rng.usize(1..4))?),
             Verb::Call => self.call(worker, rng, None)?,
             Verb::CallAndDie => {
                 let before = worker.hands.iter().filter(|h| matches!(h, Hand::Claimed(_))).count();
@@ -300,7 +307,13 @@ impl World {
             }
             Verb::Record => self.record(worker, rng)?,
             Verb::Work => {
-                self.claim(worker, 1)?;
+                let next = self.claim(worker, 1)?;
+                let wait = next.map(|next| next.since(self.clock.now()));
+                if let Some(wait) = wait.filter(|w| worker.hands.is_empty() && *w < Duration::from_secs(3600))
+                {
+                    self.clock.advance(wait);
+                    self.claim(worker, 1)?;
+                }
                 self.call(worker, rng, None)?;
                 self.record(worker, rng)?;
             }
@@ -331,32 +344,54 @@ impl World {
                     let _ = worker.store.set_back(owes);
                 }
             }
-            // What is sent after a take-over is beyond the contract; what ended before it is a late result.
-            Verb::Tidy if worker.hands.iter().all(|h| matches!(h, Hand::Answered(..))) => {
-                worker.forsaken = true;
+            Verb::Tidy => {
+                (worker.forsaken, worker.frozen) = (true, true);
                 let name = format!("sim.db-owner-{}", worker.owner.nonce());
                 let _ = std::fs::remove_file(self.dir.path().join(name));
+                self.clock.advance(LEASE + Duration::from_secs(1));
+                self.take_over(rng)?;
+                if rng.bool() {
+                    worker.frozen = false;
+                    self.check()?;
+                    self.record(worker, rng)?;
+                }
             }
             _ => {}
         }
         Ok(true)
     }
 
-    fn claim(&mut self, worker: &mut Running, most: usize) -> Result<(), String> {
+    /// Another worker takes over what it can, and claims once that is due.
+    fn take_over(&mut self, rng: &mut Rng) -> Result<(), String> {
+        let other = self.workers.iter().position(|w| w.as_ref().is_some_and(|w| !w.frozen));
+        let Some(mut other) = other.and_then(|n| self.workers[n].take().map(|w| (n, w))) else {
+            return Ok(());
+        };
+        other.1.store.recover(&other.1.owner).or_else(|e| self.excuse(&e).map(|()| 0))?;
+        self.check()?;
+        if rng.bool() {
+            self.clock.advance(LEASE + Duration::from_secs(1));
+            self.claim(&mut other.1, 3)?;
+        }
+        self.workers[other.0] = Some(other.1);
+        Ok(())
+    }
+
+    /// Claims, and says when there will be more.
+    fn claim(&mut self, worker: &mut Running, most: usize) -> Result<Option<Ms>, String> {
         // A worker that lost its lock file knows nothing of it, but what it claims then is beyond the contract.
         if worker.stuck || worker.forsaken || worker.hands.len() >= 3 {
-            return Ok(());
+            return Ok(None);
         }
-        match worker.store.claim(&worker.owner, most, LEASE) {
-            Ok(claimed) => {
-                for claim in claimed.claims {
-                    self.in_turn(&claim)?;
-                    worker.hands.push(Hand::Claimed(claim));
-                }
-            }
-            Err(e) => self.excuse(&e)?,
+        let claimed = match worker.store.claim(&worker.owner, most, LEASE) {
+            Ok(claimed) => claimed,
+            Err(e) => return self.excuse(&e).map(|()| None),
+        };
+        for claim in claimed.claims {
+            self.in_turn(&claim)?;
+            worker.hands.push(Hand::Claimed(claim));
         }
-        Ok(())
+        Ok(claimed.next)
     }
 
     /// Every lower place of its group is done, and nothing of it is paused.
@@ -531,14 +566,15 @@ impl World {
         self.paused.clear();
         let kinds = self.setup.kinds.iter().map(|k| k.name.clone());
         let all = kinds.flat_map(|k| [(PauseScope::Provider, format!("bank-{k}")), (PauseScope::Kind, k)]);
-        for (scope, name) in all.chain(["app", "fifo"].map(|g| (PauseScope::Group, g.to_string()))) {
+        for (scope, name) in all.chain(GROUPS.map(|g| (PauseScope::Group, g.to_string()))) {
             while let Err(e) = self.desk().resume(scope, &name, None, "sim") {
                 self.excuse(&e)?;
             }
         }
         let mut rng = Rng::with_seed(1);
         let mut still = 0;
-        for round in 0..200 {
+        for round in 0..400 {
+            let mut next: Option<Ms> = None;
             while self.workers.iter().any(Option::is_none) {
                 self.start()?;
             }
@@ -549,8 +585,9 @@ impl World {
                 }
                 worker.store.recover(&worker.owner).or_else(|e| self.excuse(&e).map(|()| 0))?;
                 for _ in 0..4 {
-                    self.claim(&mut worker, 3)?;
+                    let due = self.claim(&mut worker, 3)?;
                     if worker.hands.is_empty() {
+                        next = next.into_iter().chain(due).min();
                         // It may have parked something instead.
                         self.check()?;
                         break;
@@ -576,7 +613,9 @@ impl World {
             if still > 1 {
                 break;
             }
-            self.clock.advance(Duration::from_secs([61, 600, 3_600, 40_000][round.min(30) / 10]));
+            // To the next moment at which anything is due, or on, for a lease or a lag may end unannounced.
+            let wait = next.map_or(Duration::from_secs(61), |next| next.since(self.clock.now()));
+            self.clock.advance(wait.clamp(Duration::from_millis(1), Duration::from_secs(100_000)));
         }
         let stuck: Vec<_> = self
             .oracle
