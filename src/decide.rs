@@ -239,6 +239,8 @@ fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
         g.first_sent = Some(outcome.started);
         g.first_sent_boot = Some(now.boot.saturating_sub(millis(now.wall.since(outcome.started))));
     }
+    // What was not there before this request proves nothing about it.
+    (g.not_found, g.not_found_at) = (0, None);
     // A crashed call may have gone on until it was found.
     g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
 }

@@ -497,3 +497,12 @@ fn an_external_job_that_is_nowhere_is_a_persons_matter_not_a_new_generation() {
         Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested }
     ));
 }
+
+#[test]
+fn what_was_not_found_before_a_request_was_sent_again_proves_nothing_about_it() {
+    // Two workers with two configs: the one asks, the other, for which the address is still right, sends again.
+    let mut cell = Cell::new(terms(Family::B, Some(true)), Class::Timeout).doubted();
+    (cell.intent.generation.not_found, cell.intent.generation.not_found_at) = (1, Some(Ms(NOW.0 - HOUR / 2)));
+    let decision = cell.decide();
+    assert_eq!((decision.generation.not_found, decision.generation.not_found_at), (0, None));
+}

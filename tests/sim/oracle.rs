@@ -361,7 +361,8 @@ impl Oracle {
         let authoritative = setup.kind(&before.kind).and_then(|k| k.lookup).is_some_and(|l| l.authoritative);
         let lines = self.lines.get(&before.id).map_or(&[][..], Vec::as_slice);
         let since = lines.iter().rposition(|l| {
-            l.action == "resolve" || l.action == "replay" || l.action == "request" || l.action == "crash"
+            let left = !matches!(l.class.as_deref(), Some("not_sent" | "auth"));
+            matches!(l.action.as_str(), "resolve" | "replay" | "crash") || (l.action == "request" && left)
         });
         let nothing = lines[since.unwrap_or(0)..].iter().filter(|l| l.class.as_deref() == Some("not_found"));
         authoritative && !before.accepted && nothing.count() >= 2

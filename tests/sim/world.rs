@@ -155,7 +155,8 @@ impl World {
         self.oracle.figures()?;
         let mut live = BTreeSet::new();
         for worker in self.workers.iter().flatten().filter(|w| !w.forsaken) {
-            for hand in &worker.hands {
+            // What could not be recorded may be on file already, and the next attempt of it under way.
+            for hand in worker.hands.iter().filter(|h| !worker.stuck || matches!(h, Hand::Claimed(_))) {
                 ensure!(live.insert(hand.job()), "two attempts of job {} are under way", hand.job());
             }
         }
@@ -548,6 +549,12 @@ impl World {
             Err(unrecorded) => {
                 self.excuse(&unrecorded.error)?;
                 worker.stuck = true;
+                // It may have been written all the same, and whoever reads the file knows.
+                if let (true, Some(seen)) =
+                    (harmless && self.oracle.now(id).is_some_and(|r| r != before), seen)
+                {
+                    self.bank.borrow_mut().seen[seen].doubtful = false;
+                }
                 worker.hands.push(Hand::Answered(unrecorded.claim, unrecorded.outcome, seen));
             }
         }
