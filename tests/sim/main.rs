@@ -10,6 +10,7 @@ mod faults;
 mod ops;
 mod oracle;
 mod people;
+mod planted;
 mod provider;
 mod run;
 mod setup;

@@ -21,6 +21,8 @@ pub enum Verb {
     Release,
     /// Claim, call and record.
     Work,
+    /// The same, and the machine sleeps between the claim and the call.
+    Doze,
     Renew,
     Recover,
     Kill,
@@ -78,6 +80,7 @@ pub fn draw(setup: &Setup, rng: &mut Rng) -> Vec<Op> {
         (Record, 10),
         (Release, 1),
         (Work, 30),
+        (Doze, 2),
         (Renew, 2),
         (Recover, 4),
         (Kill, 1),

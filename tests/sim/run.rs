@@ -87,16 +87,12 @@ pub fn range(quarter: u64) {
             Err(error) => fail(seed, &error),
         }
     }
-    let sum =
-        |prefix: &str| counts.iter().filter(|(n, _)| n.starts_with(prefix)).map(|(_, n)| n).sum::<u64>();
-    println!(
-        "seeds {first}..{}: {} steps, {} calls, {} faults of providers",
-        seeds.end,
-        sum("op "),
-        sum("class "),
-        sum("fault ")
-    );
-    counts.iter().for_each(|(name, n)| println!("  {name}: {n}"));
+    println!("seeds {first} to {}:", seeds.end - 1);
+    for (prefix, what) in [("op ", "steps"), ("class ", "calls"), ("fault ", "faults"), ("end ", "jobs")] {
+        let these = || counts.iter().filter_map(|(name, n)| Some((name.strip_prefix(prefix)?, n)));
+        let list: Vec<String> = these().map(|(name, n)| format!("{name} {n}")).collect();
+        println!("  {} {what}: {}", these().map(|(_, n)| n).sum::<u64>(), list.join(", "));
+    }
 }
 
 fn fail(seed: u64, error: &str) -> ! {

@@ -196,6 +196,7 @@ impl World {
             | Verb::Record
             | Verb::Release
             | Verb::Work
+            | Verb::Doze
             | Verb::Renew
             | Verb::Recover
             | Verb::Kill
@@ -307,13 +308,16 @@ impl World {
                 return Ok(before == 0);
             }
             Verb::Record => self.record(worker, rng)?,
-            Verb::Work => {
+            Verb::Work | Verb::Doze => {
                 let next = self.claim(worker, 1)?;
                 let wait = next.map(|next| next.since(self.clock.now()));
                 if let Some(wait) = wait.filter(|w| worker.hands.is_empty() && *w < Duration::from_secs(3600))
                 {
                     self.clock.advance(wait);
                     self.claim(worker, 1)?;
+                }
+                if verb == Verb::Doze {
+                    self.clock.advance(Duration::from_secs([700, 4_000, 90_000][rng.usize(..3)]));
                 }
                 self.call(worker, rng, None)?;
                 self.record(worker, rng)?;
@@ -530,6 +534,7 @@ impl World {
         let Hand::Answered(claim, outcome, seen) = worker.hands.swap_remove(at) else { return Ok(()) };
         let harmless = matches!(outcome.class, Class::Throttled | Class::Auth | Class::Rejected);
         let (id, key, class) = (claim.job().id.0, claim.job().key.to_string(), outcome.class);
+        let token = claim.job().lease.as_ref().map(|l| l.token);
         let good = class == Class::Ok && outcome.differs.is_none();
         let before = self.oracle.now(id).ok_or("the job is gone")?;
         match worker.store.record(claim, outcome) {
@@ -539,6 +544,12 @@ impl World {
                 if let (true, Some(seen), Recorded::As { .. }) = (harmless, seen, &recorded) {
                     self.bank.borrow_mut().seen[seen].doubtful = false;
                 }
+                let fenced =
+                    before == after || (before.state == "running" && Some(before.lease_token) == token);
+                ensure!(
+                    fenced || recorded == Recorded::Late,
+                    "{class} of {key} was recorded under another's lease"
+                );
                 // A late result changes nothing, unless it is good news.
                 if recorded == Recorded::Late && !good {
                     ensure!(before == after, "the late {class} of {key} changed {before:?} to {after:?}");
