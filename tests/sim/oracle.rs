@@ -352,7 +352,9 @@ impl Oracle {
             ("lookup", Some("not_found")) => self.looked_up(setup, before),
             _ => false,
         });
-        ensure!(proof, "{} is at generation {} without proof: {fresh:?}", row.key, row.generation);
+        let story: Vec<_> =
+            self.lines[&row.id].iter().map(|l| format!("{} {:?} {:?}", l.action, l.class, l.to)).collect();
+        ensure!(proof, "{} is at generation {} without proof: {story:?}", row.key, row.generation);
         Ok(())
     }
 
@@ -362,7 +364,8 @@ impl Oracle {
         let lines = self.lines.get(&before.id).map_or(&[][..], Vec::as_slice);
         let since = lines.iter().rposition(|l| {
             let left = !matches!(l.class.as_deref(), Some("not_sent" | "auth"));
-            matches!(l.action.as_str(), "resolve" | "replay" | "crash") || (l.action == "request" && left)
+            // A crash may have been a look-up's.
+            matches!(l.action.as_str(), "resolve" | "replay") || (l.action == "request" && left)
         });
         let nothing = lines[since.unwrap_or(0)..].iter().filter(|l| l.class.as_deref() == Some("not_found"));
         authoritative && !before.accepted && nothing.count() >= 2

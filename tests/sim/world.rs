@@ -51,8 +51,8 @@ pub struct Running {
     forsaken: bool,
     /// By how much the clock was set back while it was stopped.
     owes: Duration,
-    /// A result could not be written: it claims nothing until it is.
-    stuck: bool,
+    /// Jobs whose result could not be written: it claims nothing until it is.
+    unheard: BTreeSet<JobId>,
 }
 
 /// What was asked for under a key.
@@ -156,7 +156,7 @@ impl World {
         let mut live = BTreeSet::new();
         for worker in self.workers.iter().flatten().filter(|w| !w.forsaken) {
             // What could not be recorded may be on file already, and the next attempt of it under way.
-            for hand in worker.hands.iter().filter(|h| !worker.stuck || matches!(h, Hand::Claimed(_))) {
+            for hand in worker.hands.iter().filter(|h| !worker.unheard.contains(&h.job())) {
                 ensure!(live.insert(hand.job()), "two attempts of job {} are under way", hand.job());
             }
         }
@@ -220,6 +220,8 @@ impl World {
         if forward {
             return;
         }
+        // Two set-backs within five seconds are one to the product.
+        self.clock.advance(Duration::from_secs(6));
         let back = Duration::from_millis(by.unsigned_abs());
         for worker in self.workers.iter_mut().flatten() {
             if worker.frozen {
@@ -254,8 +256,8 @@ impl World {
             let config = Arc::clone(self.trade.config());
             let providers = Providers::new(config, self.clock.clone());
             let (hands, owes) = (Vec::new(), Duration::ZERO);
-            let (frozen, forsaken, stuck) = (false, false, false);
-            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, owes, stuck })
+            let (frozen, forsaken, unheard) = (false, false, BTreeSet::new());
+            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, owes, unheard })
         };
         match started() {
             Ok(running) => self.workers[free] = Some(running),
@@ -385,7 +387,7 @@ impl World {
     /// Claims, and says when there will be more.
     fn claim(&mut self, worker: &mut Running, most: usize) -> Result<Option<Ms>, String> {
         // A worker that lost its lock file knows nothing of it, but what it claims then is beyond the contract.
-        if worker.stuck || worker.forsaken || worker.hands.len() >= 3 {
+        if !worker.unheard.is_empty() || worker.forsaken || worker.hands.len() >= 3 {
             return Ok(None);
         }
         let claimed = match worker.store.claim(&worker.owner, most, LEASE) {
@@ -540,7 +542,7 @@ impl World {
         match worker.store.record(claim, outcome) {
             Ok(recorded) => {
                 let after = self.oracle.now(id).ok_or("the job is gone")?;
-                worker.stuck = false;
+                worker.unheard.remove(&JobId(id));
                 if let (true, Some(seen), Recorded::As { .. }) = (harmless, seen, &recorded) {
                     self.bank.borrow_mut().seen[seen].doubtful = false;
                 }
@@ -559,7 +561,7 @@ impl World {
             }
             Err(unrecorded) => {
                 self.excuse(&unrecorded.error)?;
-                worker.stuck = true;
+                worker.unheard.insert(JobId(id));
                 // It may have been written all the same, and whoever reads the file knows.
                 if let (true, Some(seen)) =
                     (harmless && self.oracle.now(id).is_some_and(|r| r != before), seen)
