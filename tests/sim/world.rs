@@ -582,6 +582,10 @@ impl World {
         self.every_store(faults::mended);
         for worker in self.workers.iter_mut().flatten() {
             worker.frozen = false;
+            let owes = std::mem::take(&mut worker.owes);
+            if !owes.is_zero() {
+                let _ = worker.store.set_back(owes);
+            }
         }
         self.paused.clear();
         let kinds = self.setup.kinds.iter().map(|k| k.name.clone());
