@@ -596,3 +596,12 @@ fn look_ups_of_what_was_taken_come_at_growing_pauses_up_to_the_cap() {
     };
     assert_eq!([0, 1, 2, 3, 20].map(pause), [500, 1000, 2000, 4000, 30_000]);
 }
+
+#[test]
+fn what_was_not_found_before_a_request_was_sent_again_proves_nothing_about_it() {
+    // Two workers with two configs: the one asks, the other, for which the address is still right, sends again.
+    let mut cell = Cell::new(terms(Family::B, Some(true)), Class::Timeout).doubted();
+    (cell.intent.generation.not_found, cell.intent.generation.not_found_at) = (1, Some(Ms(NOW.0 - HOUR / 2)));
+    let decision = cell.decide();
+    assert_eq!((decision.generation.not_found, decision.generation.not_found_at), (0, None));
+}

@@ -42,7 +42,7 @@ pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
-pub use leases::Owner;
+pub use leases::{Owner, OwnerLock};
 pub use newfile::NewFile;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};

@@ -20,11 +20,10 @@ pub use trade::{BESIDE_PAYLOAD, Trade, TradeBuilder, TradeError};
 
 use crate::config::Config;
 use crate::crash;
-use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::pace::Pace;
 use crate::provider::Call;
-use crate::store::{Claim, Desk, Owner, Store, StoreError};
+use crate::store::{Claim, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -465,17 +464,9 @@ fn attempt(shared: &Shared, claim: Claim) {
 }
 
 fn call(shared: &Shared, claim: &Claim) -> Outcome {
-    let kind = shared.trade.kind(&claim.job().kind);
-    // A provider that cannot be asked again: a crash before the mark is then certainly no effect.
-    let marked = kind.is_some_and(|k| k.terms.family == Family::E) && claim.step() == crate::job::Step::Send;
-    let mark = || {
+    let before_first_byte = || {
         crash::point("connected");
-        if marked {
-            shared
-                .store
-                .mark_sending(claim)
-                .map_err(|e| format!("the send could not be put on record: {e}"))?;
-        }
+        shared.store.before_first_byte(claim)?;
         crash::point("before the first byte");
         Ok(())
     };
@@ -484,7 +475,7 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         job: claim.job(),
         intent: claim.intent(),
         frozen: claim.frozen(),
-        before_first_byte: &mark,
+        before_first_byte: &before_first_byte,
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
     catch_unwind(AssertUnwindSafe(|| shared.trade.call(&call))).unwrap_or_else(|_| {
@@ -500,6 +491,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, SystemClock};
     use crate::config::Config;
+    use crate::store::Desk;
 
     /// A store of its own in `dir`, and a worker's options.
     fn bench(dir: &std::path::Path) -> (Arc<Store>, Arc<Trade>, Options) {
