@@ -329,11 +329,17 @@ impl Facts<'_> {
         self.attempts >= self.terms.max_attempts
     }
 
-    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it.
+    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it. The jitter
+    /// that spreads a wish carries nothing out of the provider's window.
     fn due(&self, outcome: &Outcome, n: u32, cap: Duration) -> Ms {
         let pause = backoff(n, self.terms.base, cap, self.now.jitter);
-        let wish = outcome.retry_after.map_or(Duration::ZERO, |wish| spread(wish, self.now.jitter));
-        self.now.wall.plus(pause.max(wish))
+        let wish = outcome.retry_after.unwrap_or_default();
+        let after = |wish: Duration| self.now.wall.plus(pause.max(wish));
+        let (plain, spread) = (after(wish), after(spread(wish, self.now.jitter)));
+        let mut sent = self.intent.generation.clone();
+        sent.first_sent = sent.first_sent.or(Some(outcome.started));
+        let open = |at| window_open(&sent, self.terms.window, at, self.now.wall, self.now.boot);
+        if open(plain) && !open(spread) { plain } else { spread }
     }
 
     fn retry_due(&self, outcome: &Outcome) -> Ms {

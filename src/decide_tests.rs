@@ -605,3 +605,20 @@ fn what_was_not_found_before_a_request_was_sent_again_proves_nothing_about_it() 
     let decision = cell.decide();
     assert_eq!((decision.generation.not_found, decision.generation.not_found_at), (0, None));
 }
+
+#[test]
+fn the_jitter_that_spreads_a_providers_wish_carries_no_repeat_out_of_its_window() {
+    let wished = |seconds| {
+        let mut cell =
+            Cell::new(Terms { window: Some(Duration::from_secs(360)), ..terms(B, None) }, Class::ServerError);
+        cell.outcome.retry_after = Some(Duration::from_secs(seconds));
+        cell
+    };
+    let due = |cell: Cell| match check(cell, "unknown, send").next {
+        Next::Unknown { due } => due.0 - NOW.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(due(wished(100)), 125_000, "spread by half of a half");
+    assert_eq!(due(wished(300)), 300_000, "as wished: 375 s would be too late");
+    check(wished(330), "parked window_expired, requested");
+}
