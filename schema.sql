@@ -66,6 +66,9 @@ CREATE TABLE onceward_intents (
 ) STRICT;
 CREATE UNIQUE INDEX onceward_intents_reference ON onceward_intents (provider, kind, reference)
   WHERE reference IS NOT NULL AND reference_shared = 0;
+-- What people search by.
+CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
+CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
 
 -- The work: one row per intent until it is pruned.
 CREATE TABLE onceward_jobs (
@@ -127,6 +130,10 @@ CREATE INDEX onceward_jobs_running ON onceward_jobs (lease_owner, kind) WHERE st
 CREATE INDEX onceward_jobs_parked ON onceward_jobs (park_reason, id) WHERE state = 'parked';
 CREATE INDEX onceward_jobs_open ON onceward_jobs (state, run_after_ms)
   WHERE state IN ('scheduled','ready','waiting','unknown');
+-- Lists, newest first. The states that are missing here have an index of their own above, or are most of the file.
+CREATE INDEX onceward_jobs_by_kind ON onceward_jobs (kind, id);
+CREATE INDEX onceward_jobs_by_class ON onceward_jobs (error_class, id) WHERE error_class IS NOT NULL;
+CREATE INDEX onceward_jobs_cancelled ON onceward_jobs (id) WHERE state = 'cancelled';
 CREATE INDEX onceward_jobs_dedup ON onceward_jobs (kind, dedup, dedup_until_ms) WHERE dedup IS NOT NULL;
 CREATE UNIQUE INDEX onceward_jobs_place ON onceward_jobs (group_name, sequence)
   WHERE group_name IS NOT NULL AND state <> 'cancelled';
@@ -162,6 +169,7 @@ CREATE TABLE onceward_history (
   record       TEXT
 ) STRICT;
 CREATE INDEX onceward_history_job ON onceward_history (job_id, seq);
+CREATE INDEX onceward_history_at ON onceward_history (at_ms, seq);
 CREATE UNIQUE INDEX onceward_history_attempt ON onceward_history (job_id, attempt) WHERE attempt IS NOT NULL;
 
 -- The workers that are or were. A worker is alive as long as it holds the OS lock on its file beside the store.
@@ -243,6 +251,14 @@ CREATE TABLE onceward_holds (
 CREATE TABLE onceward_counters (
   name  TEXT NOT NULL PRIMARY KEY,
   value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The same by the hour, for charts: attempts by class, confirmation gaps and waits by bucket. Kept for some weeks.
+CREATE TABLE onceward_hours (
+  hour_ms INTEGER NOT NULL,
+  name    TEXT NOT NULL,
+  value   INTEGER NOT NULL,
+  PRIMARY KEY (hour_ms, name)
 ) STRICT, WITHOUT ROWID;
 
 -- The SQL door: an app inserts here inside its own transaction, a worker takes the rows.

@@ -63,8 +63,9 @@ struct IntentView<'a> {
     result: Option<Box<RawValue>>,
 }
 
+/// One row of a history.
 #[derive(Serialize, Debug)]
-struct EntryView<'a> {
+pub struct EntryView<'a> {
     seq: i64,
     action: &'static str,
     attempt: Option<u32>,
@@ -126,7 +127,8 @@ pub fn job(story: &Story, with_history: bool) -> JobView<'_> {
     }
 }
 
-fn entry(e: &Entry) -> EntryView<'_> {
+/// A row of a history as JSON.
+pub fn entry(e: &Entry) -> EntryView<'_> {
     EntryView {
         seq: e.seq,
         action: e.action.as_str(),

@@ -21,7 +21,7 @@ pub use profile::{
 };
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
-pub use template::{Builtin, Template, Values, currency_digits};
+pub use template::{Builtin, Template, Values, currency_digits, major};
 
 use crate::decide::{OnParked, Terms};
 use crate::schedule::Schedule;

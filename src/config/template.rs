@@ -302,7 +302,7 @@ pub fn currency_digits(code: &str) -> Result<u16, String> {
 }
 
 /// An amount in major units, with all the digits that its currency has: 1250 EUR is `12.50`, 1250 JPY is `1250`.
-fn major(amount: i64, currency: &str) -> Result<String, String> {
+pub fn major(amount: i64, currency: &str) -> Result<String, String> {
     let digits = usize::from(currency_digits(currency)?);
     let sign = if amount < 0 { "-" } else { "" };
     let all = format!("{:0>width$}", amount.unsigned_abs(), width = digits + 1);

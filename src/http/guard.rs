@@ -7,6 +7,7 @@
 
 use super::message::{Problem, Request};
 use crate::config::Http;
+use crate::intent::Hash;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -83,18 +84,32 @@ impl Guard {
         let Some(given) = given else {
             return Err(unauthorized("send the token: `Authorization: Bearer TOKEN`"));
         };
+        self.compare(http, address, given)?;
+        Ok(Caller { actor: actor(request, address)? })
+    }
+
+    /// The console's login: 401 or 429 unless this is the token. Gives the caller and what the token was, as a hash.
+    pub fn check_login(
+        &self,
+        http: &Http,
+        request: &Request,
+        given: &str,
+    ) -> Result<(Caller, Hash), Problem> {
+        let address = caller_address(http, request);
+        let hash = self.compare(http, address, given)?;
+        Ok((Caller { actor: format!("console:{address}") }, hash))
+    }
+
+    fn compare(&self, http: &Http, address: IpAddr, given: &str) -> Result<Hash, Problem> {
         self.may_try(address)?;
-        let token = http.token.read().map_err(|e| {
-            log::error!("[http] token: {e}");
-            Problem::new(503, "config", "the server's own token cannot be read").with("Retry-After", "30")
-        })?;
+        let token_hash = token_hash(http)?;
         // Of equal length whatever was given, so that the comparison tells nothing about it.
-        let (given_hash, token_hash) = (Sha256::digest(given), Sha256::digest(token.reveal()));
-        if !bool::from(given_hash.as_slice().ct_eq(token_hash.as_slice())) {
+        let given_hash: Hash = Sha256::digest(given).into();
+        if !bool::from(given_hash.ct_eq(&token_hash)) {
             self.strike(address, given);
             return Err(unauthorized("this is not the token"));
         }
-        Ok(Caller { actor: actor(request, address)? })
+        Ok(token_hash)
     }
 
     /// 429 while this address must wait. Nothing is compared then, or waiting would cost a guesser nothing.
@@ -149,6 +164,20 @@ impl Guard {
             log::warn!("{address} came with a wrong token ({count} different ones so far)");
         }
     }
+}
+
+/// SHA-256 of the token as it is now.
+pub fn token_hash(http: &Http) -> Result<Hash, Problem> {
+    let token = http.token.read().map_err(|e| {
+        log::error!("[http] token: {e}");
+        Problem::new(503, "config", "the server's own token cannot be read").with("Retry-After", "30")
+    })?;
+    Ok(Sha256::digest(token.reveal()).into())
+}
+
+/// Where a request comes from, as the console names whoever is logged in.
+pub fn console_actor(http: &Http, request: &Request) -> String {
+    format!("console:{}", caller_address(http, request))
 }
 
 fn unauthorized(why: &str) -> Problem {

@@ -65,7 +65,8 @@ impl Request {
     }
 }
 
-fn decode(text: &str) -> Result<String, String> {
+/// Decodes percent signs. The error says what is wrong with it.
+pub fn decode(text: &str) -> Result<String, String> {
     let broken = text.split('%').skip(1).any(|after| {
         let digits = after.as_bytes().get(..2);
         !digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
@@ -151,6 +152,16 @@ impl Problem {
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Problem {
         self.fields.push((name, value.into()));
         self
+    }
+
+    /// Its status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Its header fields.
+    pub fn fields(&self) -> &[(&'static str, String)] {
+        &self.fields
     }
 
     /// Its code.

@@ -4,12 +4,13 @@
 //! and hyper wants an async runtime. What is needed is small: one request a connection (`Connection: close`), a
 //! deadline for each part of it, bounds on everything, and a stop.
 //!
-//! `wire` knows bytes, `server` connections and threads, `message` what a route sees, `guard` who may ask, `api` the
-//! routes. Nothing here holds SQL or decides anything: a route reads a request, calls the store, and writes a view. An answer to
+//! `wire` knows bytes, `server` connections and threads, `message` what a route sees, `guard` who may ask, `api` and
+//! `console` the routes. Nothing here holds SQL or decides anything: a route reads a request, calls the store, and writes a view. An answer to
 //! a change leaves only after the store has said that it is on disk.
 
 mod api;
 mod batch;
+mod console;
 mod guard;
 mod message;
 mod metrics;
@@ -39,6 +40,7 @@ struct App {
     worker: Stop,
     guard: Guard,
     reads: Gate,
+    sessions: console::Sessions,
 }
 
 /// Starts the API of `[http]`. `None`: the config has none.
@@ -46,13 +48,14 @@ pub fn start(config: Arc<Config>, store: Arc<Store>, worker: Stop) -> io::Result
     let Some(http) = &config.http else { return Ok(None) };
     let listener = TcpListener::bind(http.listen)?;
     let clock = Arc::clone(store.clock());
-    let app = App { config, store, clock, worker, guard: Guard::new(), reads: Gate::new(READS) };
+    let (guard, reads, sessions) = (Guard::new(), Gate::new(READS), console::Sessions::new());
+    let app = App { config, store, clock, worker, guard, reads, sessions };
     let server = Server::start(listener, Box::new(Site { app: Arc::new(app) }))?;
     log::info!("listening on http://{}", server.address());
     Ok(Some(server))
 }
 
-/// All that is served: the API, and later the console beside it.
+/// All that is served: the API, and the console beside it.
 struct Site {
     app: Arc<App>,
 }
@@ -71,7 +74,10 @@ impl Handler for Site {
 /// The name of the server is checked for everything, the token by each part that needs it.
 fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Response, Problem> {
     app.guard.check_place(app.http()?, request)?;
-    api::route(app, request, body)
+    match console::route(app, request, body) {
+        Some(response) => Ok(response),
+        None => api::route(app, request, body),
+    }
 }
 
 impl App {

@@ -269,8 +269,12 @@ fn respond(
         for (name, value) in &fields {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
+        // A style sheet whose name is its hash may be kept; all else is private and of the moment.
+        if !fields.iter().any(|(name, _)| *name == "Cache-Control") {
+            head.push_str("Cache-Control: no-store\r\n");
+        }
         head.push_str(&format!(
-            "{length}Date: {}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
+            "{length}Date: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
             handler.date()
         ));
         head.into_bytes()

@@ -13,7 +13,7 @@ mod oauth;
 mod online;
 mod pause;
 mod read;
-mod redact;
+pub mod redact;
 mod reply;
 mod request;
 mod sign;

@@ -366,6 +366,7 @@ impl Round<'_> {
             history::append(self.tx, &entry)?;
         }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
+        self.tx.count(format!("wait:{}", super::record::gap_bucket(started.since(job.run_after))), 1);
         let before = job.state;
         let (job, fresh) = rows::must_load(self.tx.conn(), job.id)?;
         let token = job.lease.as_ref().map_or(0, |l| l.token);

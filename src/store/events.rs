@@ -249,6 +249,17 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Somebody was let in at `door`, coming from `origin` (an address), and acts as `actor` from now on.
+    pub fn let_in(&self, door: &str, origin: &str, actor: &str) -> Result<(), StoreError> {
+        let (door, origin, actor) = (plain(door), plain(origin), plain(actor));
+        self.write(move |tx| {
+            let event = Event::new(EventAction::Login, EventScope::Door, &door, &actor);
+            record(tx, Event { origin: Some(&origin), ..event })
+        })
+    }
+}
+
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -207,7 +207,7 @@ pub(super) fn oldest_due(conn: &Connection, now: Ms) -> Result<BTreeMap<String, 
     Ok(oldest)
 }
 
-fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
+pub(super) fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
     let mut statement = conn.prepare_cached(COUNTERS)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -64,6 +64,11 @@ impl Store {
         self.story_of(id).map(Some)
     }
 
+    /// Whether there is a job with this number.
+    pub fn has(&self, id: JobId) -> Result<bool, StoreError> {
+        Ok(rows::load(&*self.reader()?, id)?.is_some())
+    }
+
     /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
     pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
         let conn = self.reader()?;

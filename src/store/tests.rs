@@ -10,6 +10,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
 mod audit;
+mod browse;
 mod doors;
 mod events;
 mod figures;

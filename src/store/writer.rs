@@ -5,7 +5,7 @@
 //! an fsync error the rows may be there when the file is next opened. Its callers are told so, and the connection is
 //! opened anew with a truncating checkpoint before anything else is written, and so before anything else is sent.
 
-use super::{StoreError, schema};
+use super::{StoreError, hours, schema};
 use crate::clock::{Clock, Ms};
 use crate::pace::Pace;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -69,7 +69,7 @@ impl<'c> Tx<'c> {
 
     /// Writes the figures that were counted, inside the transaction.
     pub(super) fn flush(&self) -> Result<(), StoreError> {
-        flush(self.conn, &self.counts.take())
+        flush(self.conn, &self.counts.take(), self.now)
     }
 }
 
@@ -299,7 +299,7 @@ impl Desk {
                 batch.extend(pieces.try_iter().take(64));
             }
         }
-        let flushed = flush(conn, &counts);
+        let flushed = flush(conn, &counts, self.clock.now());
         match flushed {
             Ok(()) => commit(conn),
             Err(e) => {
@@ -332,7 +332,8 @@ impl Desk {
     fn alone(&self, piece: &mut dyn Piece) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let mut counts = BTreeMap::new();
-        let ran = run_one(conn, self.clock.as_ref(), piece, &mut counts).and_then(|()| flush(conn, &counts));
+        let ran = run_one(conn, self.clock.as_ref(), piece, &mut counts)
+            .and_then(|()| flush(conn, &counts, self.clock.now()));
         match ran {
             Ok(()) => commit(conn),
             Err(e) => {
@@ -464,9 +465,9 @@ fn run_one(
 const ADD: &str = "INSERT INTO onceward_counters (name, value) VALUES (?1, ?2)
   ON CONFLICT (name) DO UPDATE SET value = value + excluded.value";
 
-fn flush(conn: &Connection, counts: &BTreeMap<String, i64>) -> Result<(), StoreError> {
+fn flush(conn: &Connection, counts: &BTreeMap<String, i64>, now: Ms) -> Result<(), StoreError> {
     for (name, by) in counts.iter().filter(|(_, by)| **by != 0) {
         conn.prepare_cached(ADD)?.execute((name, by))?;
     }
-    Ok(())
+    hours::add(conn, counts, now)
 }

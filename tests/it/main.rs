@@ -9,6 +9,7 @@ mod api_edges;
 mod audit;
 mod backup;
 mod cli;
+mod console;
 mod crash;
 mod import;
 mod inbox;

@@ -13,7 +13,7 @@ mod worker;
 pub use disk::Disk;
 pub use scene::{Scene, lookup};
 pub use script::{Got, Script, reply};
-pub use web::{TOKEN, Web, read_answer};
+pub use web::{Answer, TOKEN, Web, read_answer};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};
