@@ -58,6 +58,8 @@ CREATE TABLE onceward_intents (
   confirmed_ms        INTEGER,
   result              TEXT,
   created_ms          INTEGER NOT NULL,
+  -- The file was restored since: looked up before it is sent again.
+  ask_first           INTEGER NOT NULL DEFAULT 0 CHECK (ask_first IN (0,1)),
   CHECK ((state = 'settled') = (confirmed_ms IS NOT NULL)),
   CHECK (reference IS NULL OR state = 'settled'),
   CHECK (frozen_method IS NULL OR (frozen_path IS NOT NULL AND scope_send IS NOT NULL))
@@ -143,7 +145,7 @@ CREATE INDEX onceward_jobs_queue ON onceward_jobs (group_name, sequence)
 CREATE INDEX onceward_jobs_given_up ON onceward_jobs (group_name, sequence)
   WHERE group_name IS NOT NULL AND state = 'cancelled';
 
--- Every decision, appended and chained: chain = SHA-256(previous chain, content_hash).
+-- Every decision, appended and chained: content_hash is of error and detail, chain = SHA-256(previous chain, all the rest).
 CREATE TABLE onceward_history (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id       INTEGER NOT NULL REFERENCES onceward_intents (id),
@@ -162,7 +164,9 @@ CREATE TABLE onceward_history (
   at_ms        INTEGER NOT NULL,
   actor        TEXT NOT NULL,
   content_hash BLOB NOT NULL CHECK (length(content_hash) = 32),
-  chain        BLOB NOT NULL CHECK (length(chain) = 32)
+  chain        BLOB NOT NULL CHECK (length(chain) = 32),
+  -- What the ledger says of the intent from this row on (JSON), where it can't be told from the other columns. Never pruned.
+  record       TEXT
 ) STRICT;
 CREATE INDEX onceward_history_job ON onceward_history (job_id, seq);
 CREATE INDEX onceward_history_at ON onceward_history (at_ms, seq);
@@ -205,7 +209,8 @@ CREATE TABLE onceward_events (
   -- Where from: host and process, a network address, a terminal. Not known of what version 1 wrote.
   origin       TEXT,
   action       TEXT NOT NULL CHECK (action IN ('pause','resume','skip','refuse','start','stop','denied','migrate',
-                                               'backup','restore','prune','clock','config','login')),
+                                               'backup','restore','prune','clock','config','login',
+                                               'audit')),
   scope        TEXT NOT NULL CHECK (scope IN ('provider','kind','group','worker','store','door')),
   name         TEXT NOT NULL,
   -- The place that was given up, or that a job was refused.
@@ -302,7 +307,8 @@ WHEN new.seq <> old.seq OR new.job_id <> old.job_id OR new.action <> old.action 
   OR new.from_state IS NOT old.from_state OR new.to_state IS NOT old.to_state OR new.class IS NOT old.class
   OR new.phase IS NOT old.phase OR new.http_status IS NOT old.http_status
   OR new.run_after_ms IS NOT old.run_after_ms OR new.started_ms IS NOT old.started_ms OR new.at_ms <> old.at_ms
-  OR new.actor <> old.actor OR new.content_hash <> old.content_hash OR new.chain <> old.chain
+  OR new.actor <> old.actor OR new.record IS NOT old.record
+  OR new.content_hash <> old.content_hash OR new.chain <> old.chain
   OR (new.error IS NOT NULL AND new.error IS NOT old.error)
   OR (new.detail IS NOT NULL AND new.detail IS NOT old.detail)
 BEGIN SELECT raise(ABORT, 'history is append-only'); END;

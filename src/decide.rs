@@ -270,6 +270,8 @@ fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
         g.first_sent = Some(outcome.started);
         g.first_sent_boot = Some(now.boot.saturating_sub(millis(now.wall.since(outcome.started))));
     }
+    // What was not there before this request proves nothing about it.
+    (g.not_found, g.not_found_at) = (0, None);
     // A crashed call may have gone on until it was found.
     g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
 }
@@ -327,11 +329,17 @@ impl Facts<'_> {
         self.attempts >= self.terms.max_attempts
     }
 
-    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it.
+    /// When to try again: the class's own backoff, or the provider's wish if that is later, never before it. The jitter
+    /// that spreads a wish carries nothing out of the provider's window.
     fn due(&self, outcome: &Outcome, n: u32, cap: Duration) -> Ms {
         let pause = backoff(n, self.terms.base, cap, self.now.jitter);
-        let wish = outcome.retry_after.map_or(Duration::ZERO, |wish| spread(wish, self.now.jitter));
-        self.now.wall.plus(pause.max(wish))
+        let wish = outcome.retry_after.unwrap_or_default();
+        let after = |wish: Duration| self.now.wall.plus(pause.max(wish));
+        let (plain, spread) = (after(wish), after(spread(wish, self.now.jitter)));
+        let mut sent = self.intent.generation.clone();
+        sent.first_sent = sent.first_sent.or(Some(outcome.started));
+        let open = |at| window_open(&sent, self.terms.window, at, self.now.wall, self.now.boot);
+        if open(plain) && !open(spread) { plain } else { spread }
     }
 
     fn retry_due(&self, outcome: &Outcome) -> Ms {
@@ -347,14 +355,15 @@ impl Facts<'_> {
             return Ok(Some(Step::Fetch));
         }
         let look_up = self.terms.lookup.map(|_| Step::LookUp);
-        if g.accepted {
+        if g.accepted || (g.ask_first && look_up.is_some()) {
             return Ok(look_up);
         }
         if self.terms.external {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
         }
         // Without a scope no worker has sent it: the app did, and how is not known.
-        let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
+        let same_scope = crate::planted::bug(25)
+            || self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
         let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
         let repeatable = repeatable(self.terms, g);
         if repeatable && same_scope && remembered && !self.spent() {
@@ -376,6 +385,14 @@ impl Facts<'_> {
     }
 
     fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
+        if crate::planted::bug(2) && outcome.class == Class::Timeout {
+            // A timeout taken for a refusal.
+            return self.refused(g, outcome);
+        }
+        if crate::planted::bug(10) && outcome.class == Class::Crashed && !doubted {
+            // A crash taken for nothing sent.
+            return (Next::Again { due: self.now.wall }, g, false);
+        }
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
             Class::Accepted => self.accepted(g, outcome),
@@ -508,7 +525,9 @@ impl Facts<'_> {
     }
 
     /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
-    fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
+    fn not_its_fault(&self, mut g: Generation, due: Ms) -> Verdict {
+        // Planted: a 429 after an unknown clears it.
+        g.unknown &= !crate::planted::bug(17);
         if g.unknown {
             return (Next::Unknown { due: self.within_deadline(due) }, g, false);
         }
@@ -569,10 +588,18 @@ impl Facts<'_> {
             g.not_found = g.not_found.saturating_add(1);
             g.not_found_at = Some(outcome.started);
         }
-        if g.not_found < 2 {
+        // Planted: once is proof.
+        if g.not_found < if crate::planted::bug(7) { 1 } else { 2 } {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
             let due = self.lookup_due(&g, outcome).max(settled);
             return self.doubt(g, due);
+        }
+        // A restored file has asked first, as it must; where a repeat is answered from memory it is the better proof.
+        if g.ask_first {
+            g.ask_first = false;
+            if self.ask(&g, self.now.wall) == Ok(Some(Step::Send)) {
+                return self.doubt(g, self.now.wall);
+            }
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
         // An external job's next generation would be nobody's to send: the app calls only when it is told `created`.

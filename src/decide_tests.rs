@@ -596,3 +596,29 @@ fn look_ups_of_what_was_taken_come_at_growing_pauses_up_to_the_cap() {
     };
     assert_eq!([0, 1, 2, 3, 20].map(pause), [500, 1000, 2000, 4000, 30_000]);
 }
+
+#[test]
+fn what_was_not_found_before_a_request_was_sent_again_proves_nothing_about_it() {
+    // Two workers with two configs: the one asks, the other, for which the address is still right, sends again.
+    let mut cell = Cell::new(terms(Family::B, Some(true)), Class::Timeout).doubted();
+    (cell.intent.generation.not_found, cell.intent.generation.not_found_at) = (1, Some(Ms(NOW.0 - HOUR / 2)));
+    let decision = cell.decide();
+    assert_eq!((decision.generation.not_found, decision.generation.not_found_at), (0, None));
+}
+
+#[test]
+fn the_jitter_that_spreads_a_providers_wish_carries_no_repeat_out_of_its_window() {
+    let wished = |seconds| {
+        let mut cell =
+            Cell::new(Terms { window: Some(Duration::from_secs(360)), ..terms(B, None) }, Class::ServerError);
+        cell.outcome.retry_after = Some(Duration::from_secs(seconds));
+        cell
+    };
+    let due = |cell: Cell| match check(cell, "unknown, send").next {
+        Next::Unknown { due } => due.0 - NOW.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(due(wished(100)), 125_000, "spread by half of a half");
+    assert_eq!(due(wished(300)), 300_000, "as wished: 375 s would be too late");
+    check(wished(330), "parked window_expired, requested");
+}

@@ -86,6 +86,10 @@ impl Content<'_> {
         let parts = [Some(self.kind), Some(&payload), self.account, amount.as_deref(), self.currency];
         let mut hash = Sha256::new();
         for part in parts {
+            if crate::planted::bug(14) {
+                // Other content has the same hash.
+                break;
+            }
             match part {
                 Some(text) => {
                     hash.update((text.len() as u64 + 1).to_be_bytes());
@@ -162,6 +166,8 @@ pub struct Generation {
     pub not_found_at: Option<Ms>,
     /// Look-ups so far: their pauses grow with it.
     pub lookups: u32,
+    /// The file was restored since: it is looked up, where it can be, before it is sent again.
+    pub ask_first: bool,
     /// The object that a duplicate's error named.
     pub named: Option<String>,
 }

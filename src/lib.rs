@@ -25,3 +25,4 @@ pub mod http;
 pub mod cli;
 mod crash;
 mod pace;
+mod planted;

@@ -19,6 +19,9 @@ pub struct JobView<'a> {
     /// As it was given, so that numbers keep their digits; null once pruned.
     payload: Option<Box<RawValue>>,
     payload_sha256: String,
+    /// Only once job row, payload and words are gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pruned: bool,
     account: Option<&'a str>,
     amount_minor: Option<i64>,
     currency: Option<&'a str>,
@@ -89,6 +92,7 @@ pub fn job(story: &Story, with_history: bool) -> JobView<'_> {
         state: job.state.as_str(),
         payload: job.payload.as_deref().map(raw),
         payload_sha256: hex(&story.payload_hash),
+        pruned: story.job.payload.is_none(),
         account: intent.account.as_deref(),
         amount_minor: intent.amount_minor,
         currency: intent.currency.as_deref(),

@@ -63,6 +63,9 @@ fn name_of(store: &Store, id: JobId) -> Result<String, CliError> {
 }
 
 pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
+    let config = context.load()?.config;
+    config.refuse_card_in("note", args.note.as_deref())?;
+    config.refuse_card_in("reason", args.rejected.as_deref())?;
     let (store, id, key) = open(context, &args.key)?;
     let resolution = match (args.settled, args.rejected) {
         (Some(reference), _) => Resolution::Settled(reference),
@@ -84,6 +87,7 @@ pub fn confirm(context: &Context, key: &str, reference: &str) -> Result<(), CliE
 }
 
 pub fn note(context: &Context, key: &str, text: &str, reversed: Option<String>) -> Result<(), CliError> {
+    context.load()?.config.refuse_card_in("remark", Some(text))?;
     let (store, id, key) = open(context, key)?;
     done(context, &key, store.note(id, text, reversed, &actor())?)
 }

@@ -69,7 +69,9 @@ struct SkippedView<'a> {
 
 pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
     let (scope, Named { name, why }) = args.what.parts();
-    let changed = context.load()?.store(true, None)?.pause(scope, &name, why, &actor())?;
+    let opened = context.load()?;
+    opened.config.refuse_card_in("reason", why.as_deref())?;
+    let changed = opened.store(true, None)?.pause(scope, &name, why, &actor())?;
     let view = view::paused(scope, &name, true, changed);
     let already = if changed { "" } else { "already " };
     context
@@ -79,7 +81,9 @@ pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
 
 pub fn resume(context: &Context, args: PauseArgs) -> Result<(), CliError> {
     let (scope, Named { name, why }) = args.what.parts();
-    let changed = context.load()?.store(true, None)?.resume(scope, &name, why, &actor())?;
+    let opened = context.load()?;
+    opened.config.refuse_card_in("reason", why.as_deref())?;
+    let changed = opened.store(true, None)?.resume(scope, &name, why, &actor())?;
     let view = view::paused(scope, &name, false, changed);
     let word = if changed { "is resumed" } else { "was not paused" };
     context.out.result(&view, || format!("{scope} {name} {word}"))

@@ -115,7 +115,7 @@ fn tell(story: &Story) -> String {
     let currency = intent.currency.as_deref().unwrap_or("");
     let open = matches!(job.state, State::Scheduled | State::Ready | State::Unknown);
     line("kind", Some(job.kind.clone()));
-    line("payload", job.payload.clone());
+    line("payload", Some(job.payload.clone().unwrap_or_else(|| "pruned".into())));
     line("account", intent.account.clone());
     line("amount", intent.amount_minor.map(|a| format!("{a} {currency} (minor units)")));
     line("group", job.group.as_ref().map(|g| format!("{g}, place {}", job.sequence.unwrap_or(0))));

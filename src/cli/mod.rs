@@ -5,13 +5,16 @@
 
 mod act;
 mod ask;
+mod audit;
 mod demo;
 mod import;
 mod group;
 mod look;
 mod output;
 mod providers;
+mod reconcile;
 mod setup;
+mod upkeep;
 mod work;
 
 #[cfg(test)]
@@ -180,6 +183,21 @@ enum Command {
         /// A profile, or a provider of the config
         name: Option<String>,
     },
+    /// The history: check it, and the ledger by it; or take it out
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Copy the file while everybody goes on working
+    Backup {
+        /// The copy, which must not be there yet
+        file: PathBuf,
+    },
+    /// Put a backup in place: what may have been sent since is looked up before it is sent again
+    Restore(upkeep::RestoreArgs),
+    /// Take payloads and words of jobs that ended long ago out of the file; keys and ledger stay
+    Prune(upkeep::PruneArgs),
+    /// Compare with a provider's own records
+    #[command(subcommand)]
+    Reconcile(reconcile::ReconcileCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -300,6 +318,11 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Resume(args) => group::resume(context, args),
         Command::Group(command) => group::run(context, command),
         Command::Providers { name } => providers::run(context, name.as_deref()),
+        Command::Audit(command) => audit::run(context, command),
+        Command::Backup { file } => upkeep::backup(context, &file),
+        Command::Restore(args) => upkeep::restore(context, &args),
+        Command::Prune(args) => upkeep::prune(context, &args),
+        Command::Reconcile(command) => reconcile::run(context, command),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

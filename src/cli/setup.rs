@@ -232,6 +232,14 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
     missing_places(&store, findings);
     match store.stats() {
         Ok(stats) => {
+            if stats.wal_bytes > LONG_LOG {
+                let why = format!(
+                    "the log beside the file has {} MiB and is not emptied: some program keeps a read transaction open \
+                     (lsof or fuser on the file name it)",
+                    stats.wal_bytes >> 20
+                );
+                findings.push(bad("log", why));
+            }
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
                 let why = if opened.config.kinds.contains_key(&kind) {
                     "it has no provider: only an app that registers a handler for it and works does them"
@@ -289,6 +297,9 @@ fn inbox(store: &Store, findings: &mut Vec<Finding>) {
         Err(e) => findings.push(bad("inbox", e.to_string())),
     }
 }
+
+/// A write-ahead log is emptied long before it has so many bytes, unless a reader stays.
+const LONG_LOG: u64 = 64 << 20;
 
 /// Refused rows, and missing places, that `check` names one by one.
 const SHOWN: u32 = 20;

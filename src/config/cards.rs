@@ -7,21 +7,44 @@
 
 use crate::json::Json;
 
-/// Members that may hold nothing at all, compared without case.
+/// Members that may hold nothing at all, compared without case, blanks, dashes and underscores.
 const CODES: &[&str] = &[
     "cvc",
     "cvv",
     "cvv2",
     "cvc2",
-    "cid",
-    "card_cvc",
-    "card_cvv",
-    "security_code",
-    "pin",
-    "track",
+    "cvn",
+    "csc",
+    "cardcvc",
+    "cardcvv",
+    "cvccode",
+    "cvvcode",
+    "cvcnumber",
+    "cvvnumber",
+    "securitycode",
+    "cardsecuritycode",
+    "verificationvalue",
+    "cardverificationvalue",
+    "pinblock",
+    "trackdata",
     "track1",
     "track2",
+    "track3",
 ];
+
+/// Members that mean something else as often (a customer's id, a track of an album): only such values are codes.
+fn is_code(name: &str, value: &str) -> bool {
+    let digits = |lengths: std::ops::RangeInclusive<usize>| {
+        lengths.contains(&value.len()) && value.bytes().all(|b| b.is_ascii_digit())
+    };
+    match name {
+        "cid" => digits(3..=4),
+        "pin" | "cardpin" => digits(3..=12),
+        // The sentinels of a magnetic stripe.
+        "track" => digits(3..=4) || value.starts_with(['%', ';']) || value.contains('^'),
+        _ => CODES.contains(&name),
+    }
+}
 
 /// The first field that holds a card number or a code, and what it seems to be.
 pub(super) fn find(payload: &Json) -> Option<String> {
@@ -38,7 +61,7 @@ fn search<'a>(json: &'a Json, path: &mut Vec<&'a str>) -> Option<String> {
             path.push(name);
             let found = if number_in(name) {
                 Some(format!("{} has a name that looks like a card number", shown(path)))
-            } else if CODES.contains(&name.to_ascii_lowercase().as_str()) && value.scalar().is_some() {
+            } else if value.scalar().is_some_and(|value| is_code(&bare(name), value.trim())) {
                 Some(format!("{} holds what looks like a card's code", shown(path)))
             } else {
                 search(value, path)
@@ -48,6 +71,11 @@ fn search<'a>(json: &'a Json, path: &mut Vec<&'a str>) -> Option<String> {
         }),
         Json::Null | Json::Bool(_) => None,
     }
+}
+
+/// A member's name as the lists above have it.
+fn bare(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, ' ' | '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// A path as it is written in templates; a name that is itself a card number is left out.
@@ -128,11 +156,11 @@ fn has_known_prefix(digits: &[u8]) -> bool {
     match digits.len() {
         // American Express.
         15 => matches!(first / 100, 34 | 37),
-        // Visa, Mastercard, Discover, JCB, UnionPay.
+        // Visa, Mastercard, Discover, JCB, UnionPay, Mir.
         16 => {
             matches!(first / 1000, 4)
                 || matches!(first / 100, 51..=55 | 35 | 62 | 65)
-                || matches!(first, 2221..=2720 | 6011 | 6440..=6499)
+                || matches!(first, 2200..=2204 | 2221..=2720 | 6011 | 6440..=6499)
         }
         // Visa, JCB and UnionPay again, and Maestro, which covers all of 6.
         19 => matches!(first / 1000, 4 | 6) || matches!(first / 100, 35 | 50 | 56..=58),
@@ -211,13 +239,23 @@ mod tests {
             (r#"{"x":{"4111111111111111":1}}"#, "{x.…}"),
             (r#"{"card":{"CVC":123}}"#, "{card.CVC}"),
             (r#"{"track2":"x"}"#, "{track2}"),
+            (r#"{"card":{"security-code":"123"}}"#, "{card.security-code}"),
+            (r#"{"cardCvc":"0123"}"#, "{cardCvc}"),
+            (r#"{"cvn":"999"}"#, "{cvn}"),
+            (r#"{"cid":"1234"}"#, "{cid}"),
+            (r#"{"pin":4711}"#, "{pin}"),
+            (r#"{"track":";4000=99"}"#, "{track}"),
         ] {
             let found = find(&Json::parse(payload).unwrap()).unwrap();
             assert!(found.starts_with(expected), "{payload}: {found}");
             assert!(!found.contains("1111") && !found.contains("123"), "{found}");
         }
-        for payload in [r#"{"cvc":null}"#, r#"{"track":{"album":1}}"#, r#"{"cvcs":123,"ean":4006381333931}"#]
-        {
+        for payload in [
+            r#"{"cvc":null}"#,
+            r#"{"track":{"album":1}}"#,
+            r#"{"cvcs":123,"ean":4006381333931}"#,
+            r#"{"cid":"cus_17","track":"Blue","pin":"x"}"#,
+        ] {
             assert_eq!(find(&Json::parse(payload).unwrap()), None, "{payload}");
         }
     }

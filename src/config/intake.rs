@@ -168,6 +168,15 @@ impl Config {
         }
     }
 
+    /// Refuses a person's own words (a remark, a reason) with a card number in them: they are kept for ever too.
+    pub fn refuse_card_in(&self, what: &str, words: Option<&str>) -> Result<(), Refusal> {
+        if self.limits.refuse_card_numbers && words.is_some_and(cards::number_in) {
+            let why = format!("the {what} holds what looks like a card number: leave it out");
+            return Err(Refusal::new(Code::CardNumber, why));
+        }
+        Ok(())
+    }
+
     fn refuse_cards(&self, request: &Request, payload: &Json) -> Result<(), Refusal> {
         if !self.limits.refuse_card_numbers {
             return Ok(());

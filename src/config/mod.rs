@@ -58,6 +58,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[providers.*]`
     pub providers: BTreeMap<String, Provider>,
+    /// `[audit] anchor`; `None`: the chain is anchored nowhere.
+    pub anchor: Option<Anchor>,
     /// `[http]`; `None`: no API, no console.
     pub http: Option<Http>,
     /// `[kinds.*]`
@@ -94,6 +96,15 @@ impl Source {
             }
         }
     }
+}
+
+/// `[audit] anchor = { file = …, every = … }`
+#[derive(Debug)]
+pub struct Anchor {
+    /// The file that the chain's end is appended to; best on another disk or machine.
+    pub file: PathBuf,
+    /// How often.
+    pub every: Duration,
 }
 
 /// `[http]`
@@ -278,6 +289,8 @@ pub struct Kind {
     pub retry_on: Vec<u16>,
     /// Profile `external`: how long the app has to report.
     pub confirm_within: Option<Duration>,
+    /// How long a finished job keeps its row, payload and words.
+    pub keep: Duration,
     /// What `decide` needs to know of kind and provider together.
     pub terms: Terms,
 }

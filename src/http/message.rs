@@ -211,6 +211,7 @@ impl From<StoreError> for Problem {
             | StoreError::Unusable { .. }
             | StoreError::Namespace { .. }
             | StoreError::Sqlite(_)
+            | StoreError::Copy { .. }
             | StoreError::Closed => "5",
         };
         log::error!("a request could not be answered: {e}");

@@ -22,6 +22,8 @@ mod tests;
 mod tls;
 
 pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
+#[doc(hidden)]
+pub use http::{Answer, Broken, Wire};
 pub use online::Finding;
 
 use crate::clock::Clock;
@@ -48,6 +50,10 @@ pub struct Call<'a> {
     /// An error ends the call as `not_sent`.
     pub before_first_byte: &'a dyn Fn() -> Result<(), String>,
 }
+
+/// One exchange over a network: the request and the hook that precedes its first byte in, what came back out.
+#[doc(hidden)]
+pub type Exchange<'e> = dyn Fn(&Wire<'_>, &dyn Fn() -> Result<(), String>) -> Result<Answer, Broken> + 'e;
 
 /// All the providers of a config, and the way to them. Shared by the worker's threads.
 pub struct Providers {
@@ -96,6 +102,13 @@ impl Providers {
     /// Makes one call. Blocks, at most for the provider's total timeout and the hook's own time; where a token must be
     /// fetched first, for twice that.
     pub fn call(&self, call: &Call<'_>) -> Outcome {
+        self.call_over(call, &|wire, hook| self.http.exchange(wire, hook))
+    }
+
+    /// The same over another network: the simulation's provider takes the request as it would be sent, and its raw
+    /// answer is read as any other is.
+    #[doc(hidden)]
+    pub fn call_over(&self, call: &Call<'_>, exchange: &Exchange<'_>) -> Outcome {
         let started = self.clock.now();
         // Before the first byte a send is `not_sent`; a question that could not be asked is just unanswered.
         let unsent = |error: String, secrets: &[String]| {
@@ -124,7 +137,7 @@ impl Providers {
                 Err(why) => return unsent(format!("providers.{}.signing: {why}", provider.name), &[]),
             }
         }
-        let exchange = self.http.exchange(&wire, call.before_first_byte);
+        let exchange = exchange(&wire, call.before_first_byte);
 
         let ask = reply::Ask {
             profile: &provider.profile,

@@ -1,179 +1,363 @@
-//! The history as a whole, for the audit page: by job, by time, by who did it; the newest first, a page at a time.
+//! `audit verify`: is the file what this program wrote?
 //!
-//! Who did it has no index: a page looks at no more than [`WINDOW`] rows and says where it stopped.
+//! Four things are looked at, all in one read transaction and with memory that does not grow with the file: the tables
+//! themselves (SQLite's own check, CHECKs, triggers and indexes), the chain of the history, the ledger against its
+//! history (`ledger.rs`), and the chain of the events. What a row of history says is held by the chain, and what the ledger says is told by the history,
+//! so a field that was changed by hand is found at the first place where the two part.
 
-use super::history::{self, Entry};
-use super::{Store, StoreError};
+use super::history::{digest, link, seal};
+use super::{Store, StoreError, events, ledger, schema};
 use crate::clock::Ms;
+use crate::intent::Hash;
 use crate::job::JobId;
-use rusqlite::named_params;
+use rusqlite::{Connection, OptionalExtension, Row};
+use std::collections::BTreeMap;
 
-/// The most rows that one page looks at.
-pub const WINDOW: usize = 5000;
-
-/// Which rows.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct AuditFilter {
-    /// Of this job.
+/// Something that is not as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Break {
+    /// The row of history, if it is about one.
+    pub seq: Option<i64>,
+    /// The job, if it is about one.
     pub job: Option<JobId>,
-    /// Whose actor has this in it.
-    pub actor: Option<String>,
-    /// Not before.
-    pub from: Option<Ms>,
-    /// Before.
-    pub to: Option<Ms>,
-    /// Where the page before this one ended: time and number.
-    pub after: Option<(Ms, i64)>,
-    /// At most so many.
-    pub limit: usize,
+    /// What is wrong.
+    pub what: String,
 }
 
-/// One row, and the key of its job.
-#[derive(Clone, PartialEq, Debug)]
-pub struct AuditRow {
-    /// The job's key.
-    pub key: String,
-    /// The row.
-    pub entry: Entry,
-}
-
-/// A page of rows.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct AuditPage {
-    /// The rows.
-    pub rows: Vec<AuditRow>,
-    /// Where the next page begins; `None`: there is no more.
-    pub next: Option<(Ms, i64)>,
-    /// How many rows were looked at.
-    pub looked: usize,
-}
-
-/// What people did that belongs to no single job.
-#[derive(Clone, PartialEq, Debug)]
-pub struct EventRow {
-    /// Its number.
+/// The end of the chain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// The last row's number; 0 without a row.
     pub seq: i64,
-    /// When.
-    pub at: Ms,
-    /// Who.
-    pub actor: String,
-    /// What: `pause`, `resume`, `skip` …
-    pub action: String,
-    /// To what sort of thing.
-    pub scope: String,
-    /// Its name.
-    pub name: String,
-    /// The place in the group.
-    pub sequence: Option<i64>,
-    /// Why.
-    pub why: Option<String>,
-    /// Where from.
-    pub origin: Option<String>,
-    /// Further facts.
-    pub detail: Option<String>,
+    /// Its chain hash; empty without a row.
+    pub chain: Vec<u8>,
 }
 
-/// A page of them.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct EventPage {
-    /// The rows.
-    pub rows: Vec<EventRow>,
-    /// Where the next page begins.
-    pub next: Option<i64>,
+/// What is settled in one currency.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Total {
+    /// Settled intents, as the ledger has them.
+    pub settled: u64,
+    /// Their amounts in minor units.
+    pub ledger_minor: i128,
+    /// The same sum out of the history.
+    pub history_minor: i128,
 }
 
-macro_rules! rows {
-    ($rest:literal) => {
-        concat!(
-            "SELECT h.seq, h.job_id, h.action, h.attempt, h.from_state, h.to_state, h.class, h.phase, h.http_status,
-               h.error, h.detail, h.run_after_ms, h.started_ms, h.at_ms, h.actor, i.key
-             FROM onceward_history h CROSS JOIN onceward_intents i ON i.id = h.job_id WHERE ",
-            $rest
-        )
-    };
+/// What an audit found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// Rows of history.
+    pub rows: u64,
+    /// Intents.
+    pub intents: u64,
+    /// Intents whose job and words were pruned.
+    pub pruned: u64,
+    /// Intents of an older schema, whose history does not say what the ledger should.
+    pub uncovered: u64,
+    /// The end of the chain.
+    pub head: Head,
+    /// By currency; without one under the empty text.
+    pub totals: BTreeMap<String, Total>,
+    /// How many things are wrong, and the first of them.
+    pub broken: u64,
+    /// At most twenty of them, the chain's first.
+    pub breaks: Vec<Break>,
 }
 
-pub(super) const ALL: &str = rows!("h.seq < :seq ORDER BY h.seq DESC LIMIT :window");
-pub(super) const OF_JOB: &str = rows!("h.job_id = :job AND h.seq < :seq ORDER BY h.seq DESC LIMIT :window");
-pub(super) const BY_TIME: &str = rows!(
-    "h.at_ms >= :from AND (h.at_ms, h.seq) < (:at, :seq) ORDER BY h.at_ms DESC, h.seq DESC LIMIT :window"
-);
-pub(super) const EVENTS: &str =
-    "SELECT seq, at_ms, actor, action, scope, name, sequence, why, origin, detail FROM onceward_events
-  WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+/// So many breaks are named one by one.
+pub const SHOWN: usize = 20;
+
+impl Verdict {
+    fn new() -> Verdict {
+        Verdict {
+            rows: 0,
+            intents: 0,
+            pruned: 0,
+            uncovered: 0,
+            head: Head { seq: 0, chain: Vec::new() },
+            totals: BTreeMap::new(),
+            broken: 0,
+            breaks: Vec::new(),
+        }
+    }
+
+    /// Adds a break.
+    pub(super) fn report(&mut self, seq: Option<i64>, job: Option<i64>, what: impl Into<String>) {
+        self.broken += 1;
+        if self.breaks.len() < SHOWN {
+            self.breaks.push(Break { seq, job: job.map(JobId), what: what.into() });
+        }
+    }
+}
+
+/// Told now and then how much of how much is done.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 impl Store {
-    /// A page of the history, the newest first.
-    pub fn audit(&self, filter: &AuditFilter) -> Result<AuditPage, StoreError> {
+    /// Checks the whole file: tables, chain, ledger.
+    pub fn audit(&self, progress: Progress<'_>) -> Result<Verdict, StoreError> {
         let conn = self.reader()?;
-        let (at, seq) = filter.after.map_or((Ms(i64::MAX), i64::MAX), |(at, seq)| (at, seq));
-        let window = WINDOW as i64;
-        let by_time = filter.from.is_some() || filter.to.is_some();
-        let sql = match (filter.job, by_time) {
-            (Some(_), _) => OF_JOB,
-            (None, true) => BY_TIME,
-            (None, false) => ALL,
-        };
-        let mut statement = conn.prepare_cached(sql)?;
-        let mut rows = match (filter.job, by_time) {
-            (Some(job), _) => {
-                statement.query(named_params! {":job": job.0, ":seq": seq, ":window": window})?
-            }
-            (None, true) => {
-                let from = filter.from.unwrap_or(Ms(i64::MIN));
-                // No row has the number 0 or less, so rows of the moment `to` itself stay out.
-                let (at, seq) = match (filter.after, filter.to) {
-                    (None, Some(to)) => (to, 0),
-                    _ => (at, seq),
-                };
-                statement
-                    .query(named_params! {":from": from.0, ":at": at.0, ":seq": seq, ":window": window})?
-            }
-            (None, false) => statement.query(named_params! {":seq": seq, ":window": window})?,
-        };
-        let mut page = AuditPage::default();
-        let mut last = None;
-        while let Some(row) = rows.next()? {
-            if page.rows.len() >= filter.limit {
-                page.next = last;
-                return Ok(page);
-            }
-            let entry = history::read(row)?;
-            page.looked += 1;
-            last = Some((entry.at, entry.seq));
-            let of = |actor: &String| entry.actor.contains(actor.as_str());
-            let in_time =
-                filter.from.is_none_or(|from| entry.at >= from) && filter.to.is_none_or(|to| entry.at < to);
-            if in_time && filter.actor.as_ref().is_none_or(of) {
-                page.rows.push(AuditRow { key: row.get(15)?, entry });
-            }
+        let snapshot = conn.unchecked_transaction()?;
+        let mut verdict = Verdict::new();
+        let total = work(&snapshot)?;
+        tables(&snapshot, &mut verdict)?;
+        chain(&snapshot, &mut verdict, &mut |done| progress(done, total))?;
+        let rows = verdict.rows;
+        ledger::check(&snapshot, &mut verdict, &mut |done| progress(rows + done, total))?;
+        if let Err(what) = events::verify(&snapshot)? {
+            verdict.report(None, None, what);
         }
-        if page.looked == WINDOW {
-            page.next = last;
-        }
-        Ok(page)
+        Ok(verdict)
     }
 
-    /// What people did that belongs to no single job, the newest first, before the number `before`.
-    pub fn events(&self, before: Option<i64>, limit: usize) -> Result<EventPage, StoreError> {
+    /// Walks both chains alone, the history's and the events': the number of rows of history, or the first row that is
+    /// not as it was written.
+    pub fn verify_history(&self) -> Result<Result<u64, String>, StoreError> {
+        let mut verdict = Verdict::new();
         let conn = self.reader()?;
-        let mut statement = conn.prepare_cached(EVENTS)?;
-        let rows = statement.query_map((before.unwrap_or(i64::MAX), limit as i64), |row| {
-            Ok(EventRow {
-                seq: row.get(0)?,
-                at: Ms(row.get(1)?),
-                actor: row.get(2)?,
-                action: row.get(3)?,
-                scope: row.get(4)?,
-                name: row.get(5)?,
-                sequence: row.get(6)?,
-                why: row.get(7)?,
-                origin: row.get(8)?,
-                detail: row.get(9)?,
-            })
-        })?;
-        let rows: Vec<EventRow> = rows.collect::<Result<_, _>>()?;
-        let next = rows.last().map(|row| row.seq).filter(|_| rows.len() == limit);
-        Ok(EventPage { rows, next })
+        chain(&conn, &mut verdict, &mut |_| {})?;
+        if let Err(what) = events::verify(&conn)? {
+            verdict.report(None, None, what);
+        }
+        Ok(match verdict.breaks.into_iter().next() {
+            None => Ok(verdict.rows),
+            Some(Break { seq, what, .. }) => Err(match seq {
+                Some(seq) => format!("history row {seq}: {what}"),
+                None => what,
+            }),
+        })
     }
+
+    /// The end of the chain.
+    pub fn chain_head(&self) -> Result<Head, StoreError> {
+        head(&*self.reader()?)
+    }
+
+    /// What tells this file from every other, and a restored one from what it was before.
+    pub fn instance(&self) -> Result<String, StoreError> {
+        Ok(schema::meta(&*self.reader()?, "instance")?.unwrap_or_default())
+    }
+
+    /// Row and time of the last restore: where the copy ended. `None` if there was none.
+    pub fn restored_at(&self) -> Result<Option<(i64, Ms)>, StoreError> {
+        let conn = self.reader()?;
+        let number = |name: &str| -> Result<Option<i64>, StoreError> {
+            Ok(schema::meta(&conn, name)?.and_then(|value| value.parse().ok()))
+        };
+        Ok(number("restored_seq")?.zip(number("restored_ms")?).map(|(seq, at)| (seq, Ms(at))))
+    }
+
+    /// Remembers that there is an anchor: one that is missing later is then a fault.
+    pub fn note_anchor(&self) -> Result<(), StoreError> {
+        if self.was_anchored()? {
+            return Ok(());
+        }
+        self.write(|tx| {
+            tx.conn()
+                .execute("INSERT OR IGNORE INTO onceward_meta (name, value) VALUES ('anchored', '1')", [])?;
+            Ok(())
+        })
+    }
+
+    /// Was an anchor ever written?
+    pub fn was_anchored(&self) -> Result<bool, StoreError> {
+        Ok(schema::meta(&*self.reader()?, "anchored")?.is_some())
+    }
+
+    /// The chain hash of one row; `None` if there is no such row.
+    pub fn chain_at(&self, seq: i64) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self
+            .reader()?
+            .prepare_cached("SELECT chain FROM onceward_history WHERE seq = ?1")?
+            .query_row([seq], |row| row.get(0))
+            .optional()?)
+    }
+}
+
+pub(super) fn head(conn: &Connection) -> Result<Head, StoreError> {
+    let found = conn
+        .prepare_cached("SELECT seq, chain FROM onceward_history ORDER BY seq DESC LIMIT 1")?
+        .query_row([], |row| Ok(Head { seq: row.get(0)?, chain: row.get(1)? }))
+        .optional()?;
+    Ok(found.unwrap_or(Head { seq: 0, chain: Vec::new() }))
+}
+
+/// Rows to look at, near enough for a bar: numbers are given one after another.
+fn work(conn: &Connection) -> Result<u64, StoreError> {
+    let count: i64 = conn.query_row(
+        "SELECT coalesce((SELECT max(seq) FROM onceward_history), 0) + coalesce((SELECT max(id) FROM onceward_intents), 0)",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(count.max(0).unsigned_abs())
+}
+
+/// SQLite's own look at our tables, and whether the laws that stand in the schema still stand there.
+fn tables(conn: &Connection, verdict: &mut Verdict) -> Result<(), StoreError> {
+    let reference = Connection::open_in_memory()?;
+    reference.execute_batch(schema::SCHEMA)?;
+    let (ours, there) = (objects(&reference)?, objects(conn)?);
+    for ((kind, name), text) in &ours {
+        match there.get(&(kind.clone(), name.clone())) {
+            None => verdict.report(None, None, format!("the {kind} {name} is missing from the file")),
+            // A table that was brought forward may be written differently.
+            Some(found) if found != text && kind != "table" => {
+                verdict.report(None, None, format!("the {kind} {name} is not this version's"));
+            }
+            Some(_) => {}
+        }
+        if kind == "table" && there.contains_key(&(kind.clone(), name.clone())) {
+            let sound: String =
+                conn.query_row(&format!("PRAGMA integrity_check({name})"), [], |row| row.get(0))?;
+            if sound != "ok" {
+                verdict.report(None, None, format!("{name}: {sound}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn objects(conn: &Connection) -> Result<BTreeMap<(String, String), String>, StoreError> {
+    let mut statement = conn.prepare(
+        "SELECT type, name, sql FROM sqlite_schema WHERE name LIKE 'onceward!_%' ESCAPE '!' AND sql IS NOT NULL",
+    )?;
+    let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// One row as it stands, numbers as text: what is not a word this program knows is hashed all the same.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawRow {
+    /// Its number.
+    pub seq: i64,
+    /// Every column but the words, in the order that the seal takes them: job, action, attempt, from, to, class, phase,
+    /// HTTP status, due, started, at, actor, record.
+    pub fields: Vec<Option<String>>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What else was said.
+    pub detail: Option<String>,
+    /// The words' hash, in lower-case hexadecimal as the chain is.
+    pub content_hash: String,
+    /// The chain.
+    pub chain: String,
+}
+
+/// The columns of a [`RawRow`].
+macro_rules! raw_columns {
+    () => {
+        "seq, CAST(job_id AS TEXT), action, CAST(attempt AS TEXT), from_state, to_state, class, phase,
+  CAST(http_status AS TEXT), CAST(run_after_ms AS TEXT), CAST(started_ms AS TEXT), CAST(at_ms AS TEXT), actor, record,
+  error, detail, content_hash, chain"
+    };
+}
+pub(super) use raw_columns;
+
+const FIELDS: usize = 13;
+
+impl RawRow {
+    pub(super) fn read(row: &Row<'_>) -> Result<RawRow, rusqlite::Error> {
+        let hash = |i: usize| row.get::<_, Vec<u8>>(i).map(|bytes| crate::intent::hex(&bytes));
+        Ok(RawRow {
+            seq: row.get(0)?,
+            fields: (1..=FIELDS).map(|i| row.get(i)).collect::<Result<_, _>>()?,
+            error: row.get(FIELDS + 1)?,
+            detail: row.get(FIELDS + 2)?,
+            content_hash: hash(FIELDS + 3)?,
+            chain: hash(FIELDS + 4)?,
+        })
+    }
+
+    /// The job's number, as it stands.
+    pub fn job(&self) -> Option<i64> {
+        self.fields.first()?.as_deref()?.parse().ok()
+    }
+
+    fn legacy(&self) -> Hash {
+        let field = |i: usize| self.fields.get(i).and_then(Option::as_deref);
+        let before = (0..8).map(field);
+        let words = [self.error.as_deref(), self.detail.as_deref()];
+        digest(before.chain(words).chain((8..12).map(field)))
+    }
+
+    /// Is the row as it was written, after one whose chain is `previous`? `Ok(false)`: all but its words, which are gone.
+    pub fn check(&self, previous: &[u8]) -> Result<bool, &'static str> {
+        let Some(content) = unhex(&self.content_hash) else { return Err("its content hash cannot be read") };
+        let content: Hash = content.try_into().map_err(|_| "its content hash has a wrong length")?;
+        let chain = unhex(&self.chain).ok_or("its chain cannot be read")?;
+        let words = digest([self.error.as_deref(), self.detail.as_deref()]);
+        let sealed = link(previous, &seal(self.fields.iter().map(Option::as_deref), &content)) == chain[..];
+        // Files of schema 1 chained one hash of the whole row.
+        let old = link(previous, &content) == chain[..];
+        match (sealed, old) {
+            (true, _) if words == content => Ok(true),
+            (_, true) if self.legacy() == content => Ok(true),
+            (true, _) | (_, true) if self.error.is_none() && self.detail.is_none() => Ok(false),
+            (true, _) => Err("its words were changed"),
+            _ => Err("it was changed, or a row before it was taken out or put in"),
+        }
+    }
+}
+
+/// Bytes from lower- or upper-case hexadecimal.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+const ROWS: &str = concat!("SELECT ", raw_columns!(), " FROM onceward_history ORDER BY seq");
+/// The highest number ever given: more than the last row's means that rows were cut off the end.
+const GIVEN: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'onceward_history'";
+/// Words may be missing only where a prune is on record.
+const PRUNED: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history WHERE job_id = ?1 AND action = 'note'
+  AND record = '{\"pruned\":true}')";
+
+fn chain(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
+    let mut statement = conn.prepare(ROWS)?;
+    let mut rows = statement.query([])?;
+    let (mut previous, mut last) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let row = RawRow::read(row)?;
+        if row.seq != last + 1 {
+            verdict.report(
+                Some(row.seq),
+                None,
+                format!("the rows from {} on are missing before it", last + 1),
+            );
+        }
+        match row.check(&previous) {
+            Ok(true) => {}
+            Ok(false) => {
+                let pruned: bool =
+                    conn.prepare_cached(PRUNED)?.query_row([row.job()], |found| found.get(0))?;
+                if !pruned {
+                    verdict.report(Some(row.seq), row.job(), "its words are gone, and no prune is on record");
+                }
+            }
+            Err(what) => verdict.report(Some(row.seq), row.job(), what),
+        }
+        // From here on the next row is judged by what this one says, so that one break is told once.
+        previous = unhex(&row.chain).unwrap_or_default();
+        last = row.seq;
+        verdict.rows += 1;
+        if verdict.rows.is_multiple_of(1000) {
+            progress(verdict.rows);
+        }
+    }
+    let given: Option<i64> = conn.query_row(GIVEN, [], |row| row.get(0)).optional()?;
+    if given.unwrap_or(0) != last {
+        let given = given.unwrap_or(0);
+        verdict.report(
+            None,
+            None,
+            format!("history rows were cut off: {given} were given, the last is {last}"),
+        );
+    }
+    verdict.head = Head { seq: last, chain: previous };
+    Ok(())
 }

@@ -10,6 +10,7 @@ use crate::clock::Ms;
 use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Reason, State, Step};
+use crate::retry::window_open;
 use rusqlite::named_params;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,8 +118,29 @@ impl Store {
         Ok(())
     }
 
-    /// Marks the moment before the first byte, for a provider that cannot be asked again.
-    pub fn mark_sending(&self, claim: &Claim) -> Result<(), StoreError> {
+    /// The moment before the first byte. A provider that cannot be asked again has it on record. What may have taken
+    /// effect before is not sent again if the provider's window ended since the claim: the machine may have slept, or
+    /// the process been stopped. An error says why nothing may leave.
+    pub fn before_first_byte(&self, claim: &Claim) -> Result<(), String> {
+        let Some(kind) = self.desk.kind(&claim.job.kind).filter(|_| claim.step == Step::Send) else {
+            return Ok(());
+        };
+        if crate::planted::bug(18) {
+            // Nothing is marked and no window is looked at.
+            return Ok(());
+        }
+        if kind.terms.family == Family::E {
+            return self.mark_sending(claim).map_err(|e| format!("the send could not be put on record: {e}"));
+        }
+        let (g, now) = (&claim.intent.generation, self.clock.now());
+        let looks = !crate::planted::bug(23);
+        if looks && g.unknown && !window_open(g, kind.terms.window, now, now, self.clock.boot_ms()) {
+            return Err("the provider's window ended before it was sent again".into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn mark_sending(&self, claim: &Claim) -> Result<(), StoreError> {
         let (id, owner, token) = (claim.job.id, claim.owner.clone(), claim.token);
         self.write(move |tx| {
             let changed = tx
@@ -269,9 +291,23 @@ impl Round<'_> {
 
     /// Claims one job, or does what its plan says instead.
     fn take(&self, id: JobId) -> Result<Option<Claim>, StoreError> {
-        let (job, intent) = rows::must_load(self.tx.conn(), id)?;
+        let (job, mut intent) = rows::must_load(self.tx.conn(), id)?;
         let Some(kind) = self.desk.kind(&job.kind) else { return Ok(None) };
         let scope = self.desk.scope(&job.kind);
+        // In doubt since a restore and never rendered in this file: what may have left was rendered as it would be now.
+        let g = &intent.generation;
+        if g.unknown && g.first_sent.is_some() && intent.frozen.is_none() && !kind.terms.external {
+            match self.desk.freeze(&job, &intent) {
+                Ok(frozen) => {
+                    self.freeze(job.id, &frozen, &scope)?;
+                    (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
+                }
+                Err(why) => {
+                    self.park(&job, Reason::Invalid, &why, None)?;
+                    return Ok(None);
+                }
+            }
+        }
         match plan(&job, &intent, &kind.terms, &scope, &self.now) {
             Plan::Go(step) => self.lease(job, intent, kind, scope, step),
             Plan::Wait(until) => {
@@ -294,7 +330,8 @@ impl Round<'_> {
         scope: Scope,
         step: Step,
     ) -> Result<Option<Claim>, StoreError> {
-        if intent.frozen.is_none() {
+        // Planted: what is sent again is rendered anew.
+        if intent.frozen.is_none() || crate::planted::bug(19) {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
                     self.freeze(job.id, &frozen, &scope)?;

@@ -2,7 +2,7 @@
 
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
-use super::{Store, StoreError, Tx, history, order, rows, schema};
+use super::{Store, StoreError, Tx, backup, history, order, rows, schema};
 use crate::clock::Clock;
 use crate::intent::{IntentState, wire_key};
 use crate::job::{Code, JobId, NewJob, Refusal, State};
@@ -114,6 +114,9 @@ pub fn enqueue_in(
         return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
     }
     schema::still_known(conn)?;
+    if let Some(copied) = backup::marked(conn)? {
+        return Err(backup::refusal(copied));
+    }
     let tx = Tx::new(conn, clock.now());
     let answer = tx.part(|| {
         let answer = kept(enqueue(&tx, job, namespace, None, actor))?;
@@ -147,7 +150,10 @@ pub fn enqueue(
     if let Some((dedup, _)) = &job.dedup {
         let found: Option<i64> = conn
             .prepare_cached(SUPPRESSOR)?
-            .query_row((&job.kind, dedup, tx.now().0), |row| row.get(0))
+            // Planted: a dedup window never ends.
+            .query_row((&job.kind, dedup, if crate::planted::bug(20) { 0 } else { tx.now().0 }), |row| {
+                row.get(0)
+            })
             .optional()?;
         if let Some(id) = found {
             tx.count("suppressed", 1);
@@ -169,7 +175,12 @@ pub fn enqueue(
         )?
         .execute((&job.kind, template))?;
     }
-    insert_job(tx, id, job, sequence)?;
+    // A restored file may have lost this very key: then its request may be with the provider already.
+    let doubtful = if job.external.is_some() { None } else { backup::doubtful_since(tx, &job.kind)? };
+    if let Some(copied) = doubtful {
+        backup::doubt(tx, id, copied, false)?;
+    }
+    insert_job(tx, id, job, sequence, doubtful.is_some())?;
     let (stored, _) = rows::must_load(conn, id)?;
     let mut entry = Entry::new(id, Action::Enqueue, tx.now(), actor);
     entry.to = Some(stored.state);
@@ -248,7 +259,13 @@ const JOB: &str = "INSERT INTO onceward_jobs (id, kind, payload, state, claimabl
   VALUES (:id, :kind, :payload, :state, :claimable, :priority, :run_after, :by_app, :max_attempts, :age_from, :group,
     :sequence, :dedup, :dedup_until, :now, :now)";
 
-fn insert_job(tx: &Tx<'_>, id: JobId, job: &NewJob, sequence: Option<i64>) -> Result<(), StoreError> {
+fn insert_job(
+    tx: &Tx<'_>,
+    id: JobId,
+    job: &NewJob,
+    sequence: Option<i64>,
+    doubtful: bool,
+) -> Result<(), StoreError> {
     let now = tx.now();
     let run_after = match job.external {
         Some(within) => now.plus(within),
@@ -258,6 +275,8 @@ fn insert_job(tx: &Tx<'_>, id: JobId, job: &NewJob, sequence: Option<i64>) -> Re
         State::Unknown
     } else if job.group.is_some() {
         State::Waiting
+    } else if doubtful {
+        State::Unknown
     } else if run_after > now {
         State::Scheduled
     } else {
@@ -265,10 +284,10 @@ fn insert_job(tx: &Tx<'_>, id: JobId, job: &NewJob, sequence: Option<i64>) -> Re
     };
     tx.conn().prepare_cached(JOB)?.execute(named_params! {
         ":id": id.0, ":kind": job.kind, ":payload": job.payload, ":state": state.as_str(),
-        ":claimable": state == State::Ready, ":priority": job.priority, ":run_after": run_after.0,
+        ":claimable": state == State::Ready || (doubtful && state == State::Unknown && run_after <= now), ":priority": job.priority, ":run_after": run_after.0,
         ":by_app": job.run_after.is_some(), ":max_attempts": job.max_attempts,
         // Until then the app has the word; only what is asked afterwards grows old.
-        ":age_from": job.external.is_some().then_some(run_after.0), ":group": job.group, ":sequence": sequence,
+        ":age_from": (doubtful || job.external.is_some()).then_some(run_after.0.max(now.0)), ":group": job.group, ":sequence": sequence,
         ":dedup": job.dedup.as_ref().map(|(id, _)| id),
         ":dedup_until": job.dedup.as_ref().map(|(_, window)| now.plus(*window).0), ":now": now.0,
     })?;

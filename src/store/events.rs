@@ -3,7 +3,7 @@
 //! An event is written in the transaction of what it tells of, so that neither is there without the other. Nothing
 //! deletes or changes one.
 
-use super::history::{content, link};
+use super::history::{digest, link};
 use super::{PauseScope, Store, StoreError, Tx};
 use crate::clock::Ms;
 use crate::intent::Hash;
@@ -42,6 +42,8 @@ words! {
         Config = "config",
         /// Somebody was let in at a door.
         Login = "login",
+        /// The history was read whole: verified, or taken out.
+        Audit = "audit",
     }
 }
 
@@ -149,7 +151,7 @@ const APPEND: &str = "INSERT INTO onceward_events
 impl Row<'_> {
     fn content_hash(&self) -> Hash {
         let (at, sequence) = (self.at.to_string(), self.sequence.map(|n| n.to_string()));
-        content([
+        digest([
             Some(at.as_str()),
             Some(self.actor),
             self.origin,

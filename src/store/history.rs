@@ -1,9 +1,10 @@
 //! The history: one row a decision, appended and chained.
 //!
-//! Each row keeps the hash of its content and the chain's: SHA-256(previous chain, content hash). The chain's head is
-//! read inside each transaction, so that two processes can't fork it.
+//! Each row keeps the hash of its words (error and detail, which pruning may null) and the chain's: SHA-256 over the
+//! previous chain and over everything else of the row, that hash included. The chain's head is read inside each
+//! transaction, so that two processes can't fork it.
 
-use super::{StoreError, Tx, events};
+use super::{StoreError, Tx, facts};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::{JobId, State};
@@ -74,6 +75,8 @@ pub struct Entry {
     pub at: Ms,
     /// Who did it: `worker:host:pid`, `cli:host:pid`.
     pub actor: String,
+    /// What the ledger says from here on, as JSON (`facts.rs`); written when it is appended.
+    pub record: Option<String>,
 }
 
 impl Entry {
@@ -95,11 +98,18 @@ impl Entry {
             started: None,
             at,
             actor: actor.to_string(),
+            record: None,
         }
     }
 
-    /// SHA-256 over every field, each with its length before it.
+    /// SHA-256 over the words, which are the part that pruning may take away.
     pub fn content_hash(&self) -> Hash {
+        digest([self.error.as_deref(), self.detail.as_deref()])
+    }
+
+    /// What the chain takes up of this row: its words' hash and every other field. So a row whose words were pruned is
+    /// still held by the chain in all the rest.
+    fn seal(&self) -> Hash {
         let number = |n: Option<i64>| n.map(|n| n.to_string());
         let fields = [
             number(Some(self.job.0)),
@@ -110,19 +120,18 @@ impl Entry {
             self.class.map(|c| c.to_string()),
             self.phase.map(|p| p.to_string()),
             number(self.http_status.map(i64::from)),
-            self.error.clone(),
-            self.detail.clone(),
             number(self.run_after.map(|at| at.0)),
             number(self.started.map(|at| at.0)),
             number(Some(self.at.0)),
             Some(self.actor.clone()),
+            self.record.clone(),
         ];
-        content(fields.iter().map(Option::as_deref))
+        seal(fields.iter().map(Option::as_deref), &self.content_hash())
     }
 }
 
-/// SHA-256 over fields, each with its length before it, so that no two rows run together.
-pub(super) fn content<'a>(fields: impl IntoIterator<Item = Option<&'a str>>) -> Hash {
+/// SHA-256 over fields, each with its length before it.
+pub(super) fn digest<'a>(fields: impl IntoIterator<Item = Option<&'a str>>) -> Hash {
     let mut hash = Sha256::new();
     for field in fields {
         match field {
@@ -136,40 +145,53 @@ pub(super) fn content<'a>(fields: impl IntoIterator<Item = Option<&'a str>>) -> 
     hash.finalize().into()
 }
 
+/// A row's fields, all but the words, in the order of the table, and the words' hash.
+pub(super) fn seal<'a>(fields: impl IntoIterator<Item = Option<&'a str>>, content: &Hash) -> Hash {
+    let mut hash = Sha256::new();
+    hash.update(digest(fields));
+    hash.update(content);
+    hash.finalize().into()
+}
+
 /// The next link of the chain.
-pub fn link(previous: &[u8], content: &Hash) -> Hash {
+pub fn link(previous: &[u8], row: &Hash) -> Hash {
     let mut hash = Sha256::new();
     hash.update(previous);
-    hash.update(content);
+    hash.update(row);
     hash.finalize().into()
 }
 
 const HEAD: &str = "SELECT chain FROM onceward_history ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO onceward_history (job_id, action, attempt, from_state, to_state, class, phase,
-    http_status, error, detail, run_after_ms, started_ms, at_ms, actor, content_hash, chain)
+    http_status, error, detail, run_after_ms, started_ms, at_ms, actor, record, content_hash, chain)
   VALUES (:job, :action, :attempt, :from, :to, :class, :phase, :status, :error, :detail, :run_after, :started, :at,
-    :actor, :content, :chain)";
+    :actor, :record, :content, :chain)";
 
-/// Appends a row.
+/// Appends a row, with what the ledger says of the intent by now: whoever changes an intent does it before.
 pub fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
+    let record = match (&entry.record, entry.action) {
+        (None, action) if action != Action::Note => facts::record(tx.conn(), entry)?,
+        (given, _) => given.clone(),
+    };
+    let entry = &Entry { record, ..entry.clone() };
     let previous: Option<Vec<u8>> =
         tx.conn().prepare_cached(HEAD)?.query_row([], |row| row.get(0)).optional()?;
     let content = entry.content_hash();
-    let chain = link(&previous.unwrap_or_default(), &content);
+    let chain = link(&previous.unwrap_or_default(), &entry.seal());
     tx.conn().prepare_cached(APPEND)?.execute(named_params! {
         ":job": entry.job.0, ":action": entry.action.as_str(), ":attempt": entry.attempt,
         ":from": entry.from.map(State::as_str), ":to": entry.to.map(State::as_str),
         ":class": entry.class.map(Class::as_str), ":phase": entry.phase.map(Phase::as_str),
         ":status": entry.http_status, ":error": entry.error, ":detail": entry.detail,
         ":run_after": entry.run_after.map(|at| at.0), ":started": entry.started.map(|at| at.0), ":at": entry.at.0,
-        ":actor": entry.actor, ":content": content.as_slice(), ":chain": chain.as_slice(),
+        ":actor": entry.actor, ":record": entry.record, ":content": content.as_slice(), ":chain": chain.as_slice(),
     })?;
     Ok(())
 }
 
 const OF_JOB: &str =
     "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
-    run_after_ms, started_ms, at_ms, actor
+    run_after_ms, started_ms, at_ms, actor, record
   FROM onceward_history WHERE job_id = ?1 ORDER BY seq";
 
 /// A job's rows, oldest first.
@@ -203,34 +225,6 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
         started: row.get::<_, Option<i64>>(12)?.map(Ms),
         at: Ms(row.get(13)?),
         actor: row.get(14)?,
+        record: row.get(15)?,
     })
-}
-
-/// Walks the whole chain, and the events' own. `Ok(n)`: n rows of history, and all are in order. `Err` names the first row
-/// that is not as it was written. A row whose words were pruned is checked by its chain alone.
-pub fn verify(conn: &Connection) -> Result<Result<u64, String>, StoreError> {
-    let mut statement = conn.prepare(
-        "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
-           run_after_ms, started_ms, at_ms, actor, content_hash, chain FROM onceward_history ORDER BY seq",
-    )?;
-    let mut rows = statement.query([])?;
-    let mut previous: Vec<u8> = Vec::new();
-    let mut count = 0;
-    while let Some(row) = rows.next()? {
-        let entry = read(row)?;
-        let content: Hash = row.get(15)?;
-        let chain: Hash = row.get(16)?;
-        count += 1;
-        if entry.seq != count {
-            return Ok(Err(format!("history row {count} is missing")));
-        }
-        if entry.content_hash() != content {
-            return Ok(Err(format!("history row {count} was changed")));
-        }
-        if link(&previous, &content) != chain {
-            return Ok(Err(format!("the chain breaks at history row {count}")));
-        }
-        previous = chain.to_vec();
-    }
-    Ok(events::verify(conn)?.map(|_| count.unsigned_abs()))
 }

@@ -167,6 +167,10 @@ impl Store {
             let lock = match File::options().read(true).write(true).open(&path) {
                 Ok(file) => match file.try_lock() {
                     Ok(()) => Some(file),
+                    // Planted: expiry alone takes a lease over.
+                    Err(TryLockError::WouldBlock) if crate::planted::bug(6) && expires < self.clock.now() => {
+                        None
+                    }
                     Err(TryLockError::WouldBlock) => continue,
                     Err(TryLockError::Error(e)) => {
                         log::warn!("{} could not be tried: {e}", path.display());
@@ -241,7 +245,8 @@ const SET_BACK: &str = "set_back_ms";
 const SAME_SET_BACK: Duration = Duration::from_secs(5);
 const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
   FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
-  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce";
+  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce
+  ORDER BY o.since_ms";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
 const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
@@ -256,10 +261,20 @@ fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
 
 /// Retries and look-ups keep their distance from now, so nothing freezes; times that an app asked for stay.
 fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
+    if crate::planted::bug(24) {
+        // A clock that was set back is not noticed.
+        return Ok(());
+    }
     let moved = tx.conn().execute(
         "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
-         WHERE state IN ('scheduled','unknown','waiting') AND claimable = 0 AND due_by_app = 0",
+         WHERE state IN ('scheduled','ready','waiting','running','unknown') AND due_by_app = 0",
         [millis(back)],
+    )?;
+    // What is in doubt or on its way would else grow old only from a time that is yet to come.
+    tx.conn().execute(
+        "UPDATE onceward_jobs SET age_from_ms = age_from_ms - ?1 WHERE age_from_ms > ?2
+           AND state NOT IN ('settled','cancelled')",
+        (millis(back), tx.now().0),
     )?;
     tx.conn().execute(
         "UPDATE onceward_holds SET until_ms = until_ms - ?1, tokens_ms = tokens_ms - ?1",
@@ -284,7 +299,7 @@ fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
 
 impl Recorder<'_> {
     /// What a dead worker left running becomes an attempt of class `crashed`.
-    fn crashed(
+    pub(super) fn crashed(
         &self,
         id: JobId,
         step: &str,

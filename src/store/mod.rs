@@ -5,10 +5,13 @@
 //! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
 
 mod audit;
+mod backup;
 mod browse;
 mod claim;
 mod enqueue;
 pub mod events;
+mod export;
+mod facts;
 mod figures;
 mod groups;
 mod history;
@@ -16,35 +19,46 @@ mod holds;
 mod hours;
 mod inbox;
 mod leases;
+mod ledger;
 mod migrate;
+mod newfile;
 mod operate;
 mod order;
 mod preview;
 mod pauses;
+mod prune;
 mod read;
 mod record;
 mod rows;
 mod schedules;
 mod schema;
+mod statement;
+mod trail;
 mod writer;
 
-pub use audit::{AuditFilter, AuditPage, AuditRow, EventPage, EventRow};
+pub use audit::{Break, Head, RawRow, Total, Verdict};
+pub use backup::{Copied, Restored, Restoring};
 pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use enqueue::{Enqueued, enqueue_in};
+pub use export::{ArchiveRow, ArchiveVerdict, ExportFilter, ExportRow, verify_archive};
 pub use figures::{BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use hours::{HOUR, Hour};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
-pub use leases::Owner;
+pub use leases::{Owner, OwnerLock};
+pub use newfile::NewFile;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
 pub use preview::Preview;
+pub use prune::{ArchivedJob, PRUNE_BATCH, Retention};
 pub use read::{Filter, Story};
 pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
 pub use schedules::Turn;
+pub use statement::{Counterpart, Statement, StatementLine};
+pub use trail::{EventPage, EventRow, TrailFilter, TrailPage, TrailRow};
 pub use writer::Tx;
 
 use crate::clock::{Clock, Ms};
@@ -92,6 +106,14 @@ pub enum StoreError {
     /// Any other trouble of SQLite's.
     #[error("the database failed: {0}")]
     Sqlite(String),
+    /// A copy could not be made or read.
+    #[error("{} cannot be copied: {why}", path.display())]
+    Copy {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The store was shut down.
     #[error("the store is closed")]
     Closed,
@@ -108,6 +130,7 @@ impl StoreError {
             StoreError::Namespace { .. } => Code::Config,
             StoreError::Busy => Code::Busy,
             StoreError::NoFile(_) => Code::NotFound,
+            StoreError::Copy { .. } => Code::Io,
             StoreError::Unusable { .. }
             | StoreError::Full(_)
             | StoreError::CommitUnknown(_)
@@ -200,6 +223,8 @@ pub struct Store {
     namespace: Arc<str>,
     writer: writer::Writer,
     pool: r2d2::Pool<Readers>,
+    /// It is a backup of then, and takes no writes.
+    marked: Option<Ms>,
     /// Leases that a claim may have written though its COMMIT failed: job, token, owner.
     doubtful: Mutex<Vec<(JobId, i64, Owner)>>,
 }
@@ -208,6 +233,18 @@ impl Store {
     /// Opens the file, makes it if asked to, brings an older schema forward, refuses a newer one, and reads every setting
     /// back.
     pub fn open(
+        path: &Path,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        desk: Arc<dyn Desk>,
+    ) -> Result<Store, StoreError> {
+        let mut store = Store::open_even_marked(path, options, clock, desk)?;
+        store.marked = backup::marked(&*store.reader()?)?;
+        Ok(store)
+    }
+
+    /// The same, whether or not it is a backup that was not restored.
+    fn open_even_marked(
         path: &Path,
         options: Options,
         clock: Arc<dyn Clock>,
@@ -232,6 +269,7 @@ impl Store {
             namespace,
             writer,
             pool,
+            marked: None,
             doubtful: Mutex::default(),
         })
     }
@@ -257,7 +295,22 @@ impl Store {
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        match self.marked {
+            Some(copied) => Err(backup::refusal(copied)),
+            None => self.writer.run(work),
+        }
+    }
+
+    fn write_even_marked<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         self.writer.run(work)
+    }
+
+    /// When this file was copied, if it is a backup that was not restored: it is for reading only.
+    pub fn copied_at(&self) -> Option<Ms> {
+        self.marked
     }
 
     /// Called (from the writer's thread) whenever another process has committed.

@@ -101,11 +101,6 @@ impl Store {
         Ok(if verdict == "ok" { Ok(()) } else { Err(verdict) })
     }
 
-    /// Walks the history's chain: the number of rows, or the first that is not as it was written.
-    pub fn verify_history(&self) -> Result<Result<u64, String>, StoreError> {
-        history::verify(&*self.reader()?)
-    }
-
     /// Is anything left that this process could bring forward, new rows of the inbox included? Not counted: held or
     /// paused providers, kinds that the config does not know, and what only somebody else's word can end.
     pub fn something_to_do(&self) -> Result<bool, StoreError> {

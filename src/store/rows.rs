@@ -12,7 +12,7 @@ const LOAD: &str = "
   SELECT i.id AS id, i.key AS key, i.kind AS kind, i.state AS istate, i.generation, i.wire_key, i.earlier_unknown,
     i.provider, i.account, i.amount_minor, i.currency, i.frozen_method, i.frozen_path, i.frozen_headers, i.frozen_body,
     i.frozen_lookup, i.scope_send, i.scope_lookup, i.sends, i.first_sent_ms, i.first_sent_boot_ms, i.last_sent_ms,
-    i.unknown, i.accepted, i.server_errors, i.no_resend, i.not_found, i.not_found_ms, i.lookups, i.named, i.reference,
+    i.unknown, i.accepted, i.server_errors, i.no_resend, i.not_found, i.not_found_ms, i.lookups, i.ask_first, i.named, i.reference,
     i.requested_ms, i.confirmed_ms, i.result, i.created_ms,
     j.state AS jstate, j.payload, j.group_name, j.sequence, j.priority, j.attempts, j.max_attempts, j.tries, j.pauses,
     j.age_from_ms, j.run_after_ms, j.error_class, j.last_error, j.park_reason, j.updated_ms, j.lease_token,
@@ -131,6 +131,7 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
             not_found: row.get("not_found")?,
             not_found_at: ms(row, "not_found_ms")?,
             lookups: row.get("lookups")?,
+            ask_first: row.get("ask_first")?,
             named: row.get("named")?,
         },
         earlier_unknown: row.get("earlier_unknown")?,
@@ -152,7 +153,7 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
 const GENERATION: &str = "UPDATE onceward_intents SET generation = :number, wire_key = :wire_key, sends = :sends,
     first_sent_ms = :first_sent, first_sent_boot_ms = :first_boot, last_sent_ms = :last_sent, unknown = :unknown,
     accepted = :accepted, server_errors = :server_errors, no_resend = :no_resend, not_found = :not_found,
-    not_found_ms = :not_found_at, lookups = :lookups, named = :named
+    not_found_ms = :not_found_at, lookups = :lookups, ask_first = :ask_first, named = :named
   WHERE id = :id AND state <> 'settled'";
 
 pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) -> Result<(), StoreError> {
@@ -161,7 +162,7 @@ pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) 
         ":first_sent": g.first_sent.map(|at| at.0), ":first_boot": g.first_sent_boot,
         ":last_sent": g.last_sent.map(|at| at.0), ":unknown": g.unknown, ":accepted": g.accepted,
         ":server_errors": g.server_errors, ":no_resend": g.no_resend, ":not_found": g.not_found,
-        ":not_found_at": g.not_found_at.map(|at| at.0), ":lookups": g.lookups, ":named": g.named,
+        ":not_found_at": g.not_found_at.map(|at| at.0), ":lookups": g.lookups, ":ask_first": g.ask_first, ":named": g.named,
     })?;
     Ok(())
 }
@@ -202,12 +203,16 @@ pub fn move_job(tx: &Tx<'_>, job: &Job, to: &Move<'_>) -> Result<State, StoreErr
         other => other,
     };
     let claimable = due && matches!(state, State::Ready | State::Unknown);
-    tx.conn().prepare_cached(MOVE)?.execute(named_params! {
+    let there = tx.conn().prepare_cached(MOVE)?.execute(named_params! {
         ":id": job.id.0, ":state": state.as_str(), ":claimable": claimable, ":run_after": to.run_after.0,
         ":attempts": to.attempts, ":pauses": to.pauses, ":age_from": to.age_from.map(|at| at.0),
         ":class": to.error_class.map(Class::as_str), ":error": to.last_error,
         ":reason": to.park_reason.map(Reason::as_str), ":now": tx.now().0,
     })?;
+    if there == 0 {
+        // Pruned: only the intent is left to change.
+        return Ok(state);
+    }
     moved(tx, Some(job.state), Some(state));
     if let Some(reason) = job.park_reason {
         tx.count(format!("parked:{reason}"), -1);
@@ -220,7 +225,8 @@ pub fn move_job(tx: &Tx<'_>, job: &Job, to: &Move<'_>) -> Result<State, StoreErr
 
 /// Keeps the figure of jobs by state.
 pub fn moved(tx: &Tx<'_>, from: Option<State>, to: Option<State>) {
-    if from == to {
+    // Planted: one figure is not kept.
+    if from == to || (crate::planted::bug(15) && to == Some(State::Parked)) {
         return;
     }
     if let Some(from) = from {

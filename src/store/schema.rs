@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const SCHEMA: &str = include_str!("../../schema.sql");
+pub(super) const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// The schema that this program knows: one more than there are steps to it.
 pub const VERSION: i64 = 1 + migrate::STEPS.len() as i64;
@@ -16,7 +16,7 @@ pub const VERSION: i64 = 1 + migrate::STEPS.len() as i64;
 const SQLITE_MIN: i32 = 3_051_003;
 
 /// How long a write waits for whoever holds the lock.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the write connection with every setting that durability rests on, each read back.
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {

@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
+mod audit;
 mod browse;
 mod doors;
 mod events;
@@ -198,7 +199,11 @@ impl Bench {
     }
 
     fn verify(&self) -> Result<u64, String> {
-        history::verify(&self.store.reader().unwrap()).unwrap()
+        let verdict = self.store.audit(&mut |_, _| {}).unwrap();
+        match verdict.breaks.into_iter().next() {
+            None => Ok(verdict.rows),
+            Some(Break { seq, job, what }) => Err(format!("row {seq:?} job {job:?}: {what}")),
+        }
     }
 }
 

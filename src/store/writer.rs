@@ -94,6 +94,8 @@ impl Writer {
             listener: Arc::clone(&listener),
             seen: None,
             doubts: Pace::default(),
+            written: None,
+            held: false,
         };
         let thread = std::thread::Builder::new()
             .name("onceward-writer".into())
@@ -180,7 +182,16 @@ struct Desk {
     seen: Option<i64>,
     /// How often it is said that COMMITs fail.
     doubts: Pace,
+    /// When something was last written, until the log is folded into the file.
+    written: Option<Instant>,
+    /// The log could not be emptied for so long; told once.
+    held: bool,
 }
+
+/// The log is folded into the file when nothing was written for this long.
+const QUIET: Duration = Duration::from_secs(1);
+/// A log of so many pages that cannot be emptied has a reader that stays: at 4 KiB a page, 64 MiB.
+const LONG_LOG: i64 = 16_384;
 
 impl Desk {
     fn serve(&mut self, pieces: &Receiver<Box<dyn Piece>>) {
@@ -190,13 +201,45 @@ impl Desk {
                 None => pieces.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match first {
-                Ok(first) => self.batch(first, pieces),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(first) => {
+                    self.batch(first, pieces);
+                    self.written = Some(Instant::now());
+                }
+                Err(RecvTimeoutError::Timeout) => self.fold_when_quiet(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.watch.is_some() {
                 self.look_around();
             }
+        }
+    }
+
+    /// Empties the write-ahead log while nobody writes, so that it does not grow for ever and a copy of the one file holds
+    /// nearly all. Waits for nobody: who reads or writes goes first, and it is tried again.
+    fn fold_when_quiet(&mut self) {
+        let (Some(conn), Some(written)) = (&self.conn, self.written) else { return };
+        if written.elapsed() < QUIET {
+            return;
+        }
+        let folded = conn.busy_timeout(Duration::ZERO).and_then(|()| {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+            })
+        });
+        let restored = conn.busy_timeout(schema::PATIENCE);
+        let (busy, pages) = folded.unwrap_or((1, 0));
+        let long = busy != 0 && pages > LONG_LOG;
+        if long && !self.held {
+            log::warn!(
+                "the log beside the file has {pages} pages and cannot be emptied: another program has kept a read \
+                 transaction open for long (lsof or fuser on the file name it)"
+            );
+        }
+        self.held = long;
+        // Tried again after another pause, or after the next write.
+        self.written = if busy == 0 { None } else { Some(Instant::now()) };
+        if let Err(e) = restored {
+            log::error!("the patience of the write connection could not be set: {e}");
         }
     }
 
@@ -365,7 +408,19 @@ fn commit(conn: &Connection) -> Option<Trouble> {
     crate::crash::point("after commit");
     match committed {
         Ok(_) => None,
-        Err(e) => Some(Trouble::Doubtful(e.to_string())),
+        Err(e) => {
+            if crate::planted::bug(3) {
+                // A failed COMMIT taken for stored.
+                roll_back(conn);
+                return None;
+            }
+            if crate::planted::bug(4) {
+                // A failed COMMIT taken for not stored.
+                roll_back(conn);
+                return Some(Trouble::Undone(e.into()));
+            }
+            Some(Trouble::Doubtful(e.to_string()))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
 //! and watches clock, disk and slow handlers.
 
+use super::anchor;
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use crate::clock::millis;
@@ -47,10 +48,17 @@ pub fn start(
             let mut watch = Watch { wall: shared.store.clock().now().0, at: Instant::now() };
             let mut renewed = Instant::now();
             let (unrenewed, unseen) = (Pace::default(), Pace::default());
+            let mut anchored: Option<Instant> = None;
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 look_at_disk(&shared, options.free_disk);
                 watch.look(&shared);
                 shared.trade.handlers().name_overdue();
+                if let Some(anchor) = &shared.trade.config().anchor
+                    && anchored.is_none_or(|at| at.elapsed() >= anchor.every)
+                {
+                    anchored = Some(Instant::now());
+                    anchor::append(&shared.store, &anchor.file);
+                }
                 if rota.look(&shared.store) {
                     wake.wake();
                 }

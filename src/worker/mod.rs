@@ -8,6 +8,7 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+pub mod anchor;
 mod inbox;
 mod keeper;
 mod running;
@@ -19,11 +20,10 @@ pub use trade::{BESIDE_PAYLOAD, Trade, TradeBuilder, TradeError};
 
 use crate::config::Config;
 use crate::crash;
-use crate::decide::Family;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::pace::Pace;
 use crate::provider::Call;
-use crate::store::{Claim, Desk, Owner, Store, StoreError};
+use crate::store::{Claim, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -186,6 +186,9 @@ impl Shared {
 /// Works until told to stop, or as `options.until` says.
 pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -> Result<Ended, StoreError> {
     store.check_after_crash()?;
+    if let Some(anchor) = &trade.config().anchor {
+        anchor::refuse_rolled_back(&store, &anchor.file)?;
+    }
     store.notice_set_back()?;
     let (owner, lock) = store.register(&options.name)?;
     let recovered = store.recover(&owner)?;
@@ -213,6 +216,9 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
         Ended::Finished => {
             dispatcher.join();
             shared.store.unregister(&owner, lock)?;
+            if let Some(anchor) = &shared.trade.config().anchor {
+                anchor::append(&shared.store, &anchor.file);
+            }
             log::info!("worker {} ends, nothing in flight", owner.name());
         }
         Ended::Abandoned(n) => {
@@ -458,17 +464,9 @@ fn attempt(shared: &Shared, claim: Claim) {
 }
 
 fn call(shared: &Shared, claim: &Claim) -> Outcome {
-    let kind = shared.trade.kind(&claim.job().kind);
-    // A provider that cannot be asked again: a crash before the mark is then certainly no effect.
-    let marked = kind.is_some_and(|k| k.terms.family == Family::E) && claim.step() == crate::job::Step::Send;
-    let mark = || {
+    let before_first_byte = || {
         crash::point("connected");
-        if marked {
-            shared
-                .store
-                .mark_sending(claim)
-                .map_err(|e| format!("the send could not be put on record: {e}"))?;
-        }
+        shared.store.before_first_byte(claim)?;
         crash::point("before the first byte");
         Ok(())
     };
@@ -477,7 +475,7 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         job: claim.job(),
         intent: claim.intent(),
         frozen: claim.frozen(),
-        before_first_byte: &mark,
+        before_first_byte: &before_first_byte,
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
     catch_unwind(AssertUnwindSafe(|| shared.trade.call(&call))).unwrap_or_else(|_| {
@@ -493,6 +491,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, SystemClock};
     use crate::config::Config;
+    use crate::store::Desk;
 
     /// A store of its own in `dir`, and a worker's options.
     fn bench(dir: &std::path::Path) -> (Arc<Store>, Arc<Trade>, Options) {

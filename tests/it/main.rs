@@ -6,6 +6,8 @@ mod harness;
 
 mod api;
 mod api_edges;
+mod audit;
+mod backup;
 mod cli;
 mod console;
 mod crash;
@@ -31,6 +33,8 @@ mod online;
 mod operate;
 mod order;
 mod pause;
+mod prune;
+mod reconcile;
 mod refused;
 mod profiles;
 mod replies;

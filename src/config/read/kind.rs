@@ -12,6 +12,9 @@ use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(1);
 
+/// Thirteen months: a year's records are whole at any time.
+const KEEP: Duration = Duration::from_secs(400 * 86_400);
+
 /// `retry = { … }`, with its defaults.
 struct Retry {
     max_attempts: u32,
@@ -41,6 +44,7 @@ pub(super) fn kind(
         "lookup",
         "retry",
         "confirm_within",
+        "keep",
     ])?;
     let provider = t.read("provider", |v| find(v, providers))?;
     let external = provider.is_some_and(|p| p.profile.external);
@@ -101,6 +105,7 @@ pub(super) fn kind(
         lookup: lookup.map(|(lookup, _)| lookup),
         retry_on: retry.retry_on,
         confirm_within,
+        keep: t.read("keep", |v| v.duration(TICK))?.unwrap_or(KEEP),
     })
 }
 

@@ -12,7 +12,9 @@ pub(super) mod walk;
 
 pub use units::duration as parse_duration;
 
-use super::{Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Source as Needed, Store, Worker};
+use super::{
+    Anchor, Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Source as Needed, Store, Worker,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -79,6 +81,7 @@ impl Config {
         let t = root.table(&[
             "store",
             "worker",
+            "audit",
             "http",
             "schedules",
             "alerts",
@@ -94,6 +97,7 @@ impl Config {
         let store = reader.store(t.get("store"))?;
         let worker = worker(t.get("worker"))?;
         let limits = limits(t.get("limits"))?;
+        let anchor = t.get("audit").map(|audit| reader.anchor(&audit)).transpose()?.flatten();
         let http = t.get("http").map(|http| reader.http(&http)).transpose()?;
         let profiles = provider::profiles(t.get("profiles"))?;
         let mut providers = BTreeMap::new();
@@ -106,7 +110,8 @@ impl Config {
         }
         let secrets = reader.secrets;
         let (file, schedules) = (file.to_path_buf(), BTreeMap::new());
-        let mut config = Config { file, store, worker, limits, http, providers, kinds, schedules, secrets };
+        let mut config =
+            Config { file, store, worker, limits, anchor, http, providers, kinds, schedules, secrets };
         // Read last: each one is tried as a request for a job would be.
         for (name, value) in t.get("schedules").map(|v| v.entries()).transpose()?.unwrap_or_default() {
             let read = schedule::schedule(&name, &value, &config, t.get("kinds").as_ref())?;
@@ -174,6 +179,15 @@ impl Reader<'_> {
             store.namespace = text.to_string();
         }
         Ok(store)
+    }
+
+    fn anchor(&self, value: &Value) -> Result<Option<Anchor>, ConfigError> {
+        let t = value.table(&["anchor"])?;
+        let Some(anchor) = t.get("anchor") else { return Ok(None) };
+        let t = anchor.table(&["file", "every"])?;
+        let file = t.need("file", "the anchor's own file, best on another disk")?.path(self.folder)?;
+        let every = t.read("every", |v| v.duration(Duration::from_secs(1)))?;
+        Ok(Some(Anchor { file, every: every.unwrap_or(Duration::from_secs(3600)) }))
     }
 
     fn http(&mut self, value: &Value) -> Result<Http, ConfigError> {

@@ -8,7 +8,7 @@ use crate::http::wire::{Body, Out};
 use crate::job::JobId;
 use crate::json::Json;
 use crate::provider::redact;
-use crate::store::{AuditFilter, AuditRow, Entry, EventRow, Store};
+use crate::store::{Entry, EventRow, Store, TrailFilter, TrailRow};
 use crate::view;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -26,7 +26,7 @@ struct Asked {
     from: String,
     to: String,
     events: bool,
-    filter: AuditFilter,
+    filter: TrailFilter,
     /// There is no such key, so there is no row.
     nothing: bool,
 }
@@ -40,7 +40,7 @@ impl Asked {
             (Some(Ok(at)), Some(Ok(seq))) => Some((Ms(at), seq)),
             _ => None,
         };
-        let filter = AuditFilter {
+        let filter = TrailFilter {
             job,
             actor: Some(actor.clone()).filter(|actor| !actor.is_empty()),
             from: moment("from", &from)?,
@@ -100,7 +100,7 @@ fn form(asked: &Asked) -> Markup {
 }
 
 fn rows(store: &Store, asked: &Asked) -> Result<Markup, Problem> {
-    let found = if asked.nothing { Default::default() } else { store.audit(&asked.filter)? };
+    let found = if asked.nothing { Default::default() } else { store.trail(&asked.filter)? };
     Ok(html! {
         @if found.rows.is_empty() {
             p.found role="status" {
@@ -128,7 +128,7 @@ fn rows(store: &Store, asked: &Asked) -> Result<Markup, Problem> {
     })
 }
 
-fn audit_row(row: &AuditRow) -> Markup {
+fn audit_row(row: &TrailRow) -> Markup {
     let e = &row.entry;
     html! {
         tr role="row" {
@@ -235,7 +235,7 @@ pub fn export(visit: &Visit<'_>) -> Result<Response, Problem> {
             }
             let found = {
                 let _turn = app.reads.enter()?;
-                app.store.audit(&filter)?
+                app.store.trail(&filter)?
             };
             for row in &found.rows {
                 let shown = masked(&row.entry);

@@ -219,6 +219,7 @@ fn kind() -> Kind {
         reply: Some(reply()),
         lookup: Some(Lookup { path: template("/v1/payouts?reference={$key}"), reply: lookup }),
         retry_on: vec![402],
+        keep: Duration::from_secs(86_400),
         confirm_within: None,
         terms: Terms {
             family: Family::B,

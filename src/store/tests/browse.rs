@@ -1,7 +1,7 @@
 //! Lists and figures for people: complete, in order, and never a scan.
 
 use super::*;
-use crate::store::{audit, browse, hours};
+use crate::store::{browse, hours, trail};
 
 fn mixed() -> Bench {
     let bench = Bench::new();
@@ -163,10 +163,10 @@ fn pages_of_the_console_read_indexes_only() {
         (browse::REFERENCE, "onceward_intents_by_reference"),
         (browse::ACCOUNT, "onceward_intents_by_account"),
         (browse::PARKED_UNKNOWN, "onceward_jobs_parked"),
-        (audit::ALL, "INTEGER PRIMARY KEY"),
-        (audit::OF_JOB, "onceward_history_job"),
-        (audit::BY_TIME, "onceward_history_at"),
-        (audit::EVENTS, "INTEGER PRIMARY KEY"),
+        (trail::ALL, "INTEGER PRIMARY KEY"),
+        (trail::OF_JOB, "onceward_history_job"),
+        (trail::BY_TIME, "onceward_history_at"),
+        (trail::EVENTS, "INTEGER PRIMARY KEY"),
         (hours::READ, "PRIMARY KEY"),
     ] {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
@@ -197,8 +197,8 @@ fn pages_of_the_console_read_indexes_only() {
 #[test]
 fn the_history_is_found_by_job_time_and_actor() {
     let bench = mixed();
-    let page = |filter: AuditFilter| bench.store.audit(&AuditFilter { limit: 5, ..filter }).unwrap();
-    let whole = |filter: AuditFilter| {
+    let page = |filter: TrailFilter| bench.store.trail(&TrailFilter { limit: 5, ..filter }).unwrap();
+    let whole = |filter: TrailFilter| {
         let (mut rows, mut filter) = (Vec::new(), filter);
         loop {
             let page = page(filter.clone());
@@ -209,21 +209,21 @@ fn the_history_is_found_by_job_time_and_actor() {
             }
         }
     };
-    let all = whole(AuditFilter::default());
+    let all = whole(TrailFilter::default());
     assert_eq!(all.len() as u64, bench.verify().unwrap());
     assert!(all.windows(2).all(|pair| pair[0].entry.seq > pair[1].entry.seq));
     let id = bench.store.find("pay:00").unwrap().unwrap();
-    let of_job = whole(AuditFilter { job: Some(id), ..AuditFilter::default() });
+    let of_job = whole(TrailFilter { job: Some(id), ..TrailFilter::default() });
     assert_eq!(of_job.len(), 2);
     assert!(of_job.iter().all(|row| row.key == "pay:00"));
-    let worker = whole(AuditFilter { actor: Some("worker:".into()), ..AuditFilter::default() });
+    let worker = whole(TrailFilter { actor: Some("worker:".into()), ..TrailFilter::default() });
     assert_eq!(worker.len(), 12);
-    let before = whole(AuditFilter { to: Some(NOON), ..AuditFilter::default() });
+    let before = whole(TrailFilter { to: Some(NOON), ..TrailFilter::default() });
     assert!(before.is_empty());
-    let noon = AuditFilter {
+    let noon = TrailFilter {
         from: Some(NOON),
         to: Some(NOON.plus(Duration::from_millis(1))),
-        ..AuditFilter::default()
+        ..TrailFilter::default()
     };
     assert_eq!(whole(noon).len(), all.len());
 }

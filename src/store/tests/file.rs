@@ -196,3 +196,22 @@ fn a_worker_that_says_goodbye_leaves_no_row_behind() {
     let owners: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
     assert_eq!(owners, 1, "only the one that is still there");
 }
+
+#[test]
+fn a_set_back_clock_freezes_nothing_that_runs_and_nothing_that_waits_for_its_age() {
+    let bench = Bench::new();
+    let day = Duration::from_secs(86_400);
+    bench.enqueue("b", "taken");
+    let claim = bench.claim();
+    bench.end(claim, Class::Accepted);
+    bench.enqueue("forgets", "runs");
+    let claim = bench.claim();
+    bench.clock.step(-86_400_000);
+    bench.store.set_back(day).unwrap();
+    bench.store.release(claim).unwrap();
+    assert_eq!(bench.claim().job().key.as_str(), "runs", "it was due before");
+    // Nobody can be asked about the other one, so it waits for a confirmation until it is 72 hours old.
+    bench.clock.advance(Duration::from_secs(72 * 3600));
+    bench.claims(1);
+    assert_eq!(bench.story("taken").job.state, State::Parked);
+}

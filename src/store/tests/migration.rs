@@ -37,9 +37,14 @@ fn rows(conn: &Connection) -> BTreeMap<String, Vec<String>> {
     let mut all = BTreeMap::new();
     for table in [
         "SELECT * FROM onceward_meta WHERE name <> 'schema_version'",
-        "SELECT * FROM onceward_intents",
+        "SELECT id, key, kind, content_hash, earlier_hashes, payload_hash, account, amount_minor, currency, provider, state,
+           generation, wire_key, earlier_unknown, frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup,
+           scope_send, scope_lookup, sends, first_sent_ms, first_sent_boot_ms, last_sent_ms, unknown, accepted,
+           server_errors, no_resend, not_found, not_found_ms, lookups, named, reference, reference_generation,
+           reference_shared, requested_ms, confirmed_ms, result, created_ms FROM onceward_intents",
         "SELECT * FROM onceward_jobs",
-        "SELECT * FROM onceward_history",
+        "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail, run_after_ms,
+           started_ms, at_ms, actor, content_hash, chain FROM onceward_history",
         "SELECT * FROM onceward_owners",
         "SELECT name, numbering, passed, given FROM onceward_groups",
         "SELECT * FROM onceward_skips",

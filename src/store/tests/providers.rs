@@ -228,3 +228,23 @@ fn a_job_that_kills_every_worker_is_parked_after_its_attempts_and_the_others_are
     bench.end(claim, Class::Ok);
     assert_eq!(bench.story("healthy").job.state, State::Settled);
 }
+
+#[test]
+fn what_may_have_acted_is_not_sent_again_if_the_window_ended_since_the_claim() {
+    let bench = Bench::new();
+    bench.enqueue("b", "slept");
+    let claim = bench.claim();
+    assert_eq!(bench.store.before_first_byte(&claim), Ok(()));
+    bench.end(claim, Class::Timeout);
+    bench.clock.advance(Duration::from_secs(3600));
+    let claim = bench.claim();
+    assert_eq!(claim.step(), Step::Send);
+    assert_eq!(bench.store.before_first_byte(&claim), Ok(()));
+    // The machine sleeps.
+    bench.clock.advance(Duration::from_secs(86_400));
+    assert!(bench.store.before_first_byte(&claim).unwrap_err().contains("window"));
+    bench.end(claim, Class::NotSent);
+    bench.clock.advance(Duration::from_secs(3600));
+    bench.claims(1);
+    assert_eq!(bench.story("slept").job.park_reason, Some(Reason::WindowExpired));
+}

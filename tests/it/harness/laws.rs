@@ -29,6 +29,9 @@ impl Harness {
             assert_eq!(job["state"] == "settled", job["intent"]["state"] == "settled", "{job:#}");
             assert_eq!(job["state"] == "parked", job["park_reason"] != Value::Null, "{job:#}");
         }
+        let audit = self.run(&["audit", "verify"]).ok().json();
+        assert_eq!(audit["broken"], 0, "{audit:#}");
+        assert_eq!(audit["uncovered"], 0, "{audit:#}");
         assert_eq!(self.count(GAPS), 0, "tries are numbered without a gap");
         assert_eq!(self.count(MISSING), 0, "history rows are missing");
         let (rows, crashes) = (self.count(REQUESTS), self.count(CRASHES));

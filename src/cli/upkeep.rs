@@ -1,0 +1,223 @@
+//! `backup`, `restore` and `prune`
+
+use super::audit::{bar, not_new};
+use super::{CliError, Context, actor};
+use crate::clock::Ms;
+use crate::config::Kind;
+use crate::intent::hex;
+use crate::job::{Code, JobId, Refusal};
+use crate::store::{Desk, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
+use clap::Args;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    /// The backup
+    file: PathBuf,
+    /// When it was copied (RFC 3339), for a file that `onceward backup` did not make
+    #[arg(long, value_name = "TIME")]
+    copied_at: Option<String>,
+    /// Your word that no key was asked for since the copy: new keys are then sent at once
+    #[arg(long)]
+    trust_new_keys: bool,
+}
+
+#[derive(Serialize)]
+struct BackupView<'a> {
+    file: &'a Path,
+    copied_at: String,
+    intents: u64,
+    bytes: u64,
+    seq: i64,
+    chain: String,
+}
+
+pub fn backup(context: &Context, file: &Path) -> Result<(), CliError> {
+    let store = context.load()?.store(false, None)?;
+    let bar = bar(context, "backup");
+    let copied = store.backup(file, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let copied = copied?;
+    let view = BackupView {
+        file,
+        copied_at: copied.at.rfc3339(),
+        intents: copied.intents,
+        bytes: copied.bytes,
+        seq: copied.head.seq,
+        chain: hex(&copied.head.chain),
+    };
+    context.out.result(&view, || {
+        format!(
+            "{} is a copy as of {}: {} intents, {} rows of history, {} bytes, checked.\nput it back with `onceward restore {}`",
+            file.display(),
+            copied.at,
+            copied.intents,
+            copied.head.seq,
+            copied.bytes,
+            file.display()
+        )
+    })
+}
+
+#[derive(Serialize)]
+struct RestoreView<'a> {
+    store: &'a Path,
+    copied_at: String,
+    doubtful: u64,
+    seq: i64,
+    moved_aside: Vec<PathBuf>,
+}
+
+pub fn restore(context: &Context, args: &RestoreArgs) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let at =
+        |text: &String| Ms::parse_rfc3339(text).map_err(|e| CliError::Usage(format!("--copied-at: {e}")));
+    let how = Restoring {
+        copied_at: args.copied_at.as_ref().map(at).transpose()?,
+        trust_new_keys: args.trust_new_keys,
+        actor: actor(),
+    };
+    let options = Options { create: false, namespace: opened.config.store.namespace.clone(), watch: None };
+    let desk: Arc<dyn Desk> = opened.trade.clone();
+    let to = &opened.config.store.path;
+    let restored = Store::restore(&args.file, to, options, Arc::clone(&opened.clock), desk, &how)?;
+    let view = RestoreView {
+        store: to,
+        copied_at: restored.copied.rfc3339(),
+        doubtful: restored.doubtful,
+        seq: restored.head.seq,
+        moved_aside: restored.aside.iter().map(|(_, new)| new.clone()).collect(),
+    };
+    context.out.result(&view, || {
+        let mut text = format!(
+            "{} is in place as of {}. {} jobs may have been sent since: they are looked up, sent again where the provider \
+             answers a repeat from memory, or parked.",
+            to.display(),
+            restored.copied,
+            restored.doubtful
+        );
+        for (old, new) in &restored.aside {
+            text.push_str(&format!("\n{} stood in the way and is now {}", old.display(), new.display()));
+        }
+        text
+    })
+}
+
+#[derive(Args, Debug)]
+pub struct PruneArgs {
+    /// Say how many would go, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Keep what goes in this file (JSON Lines), which must not be there yet: `audit verify --archive` checks it
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+    /// Also kinds that move money and keep less than 365 days
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct PruneView<'a> {
+    pruned: u64,
+    by_kind: BTreeMap<&'a str, u64>,
+    dry_run: bool,
+    archive: Option<&'a Path>,
+}
+
+/// Records of payments are asked for within a year of any day.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
+    let opened = context.load()?;
+    let kinds = &opened.config.kinds;
+    let moves_money = |kind: &Kind| kind.amount_minor.is_some() || kind.currency.is_some();
+    if let Some(kind) = kinds.values().find(|k| !args.force && k.keep < YEAR && moves_money(k)) {
+        let why = format!(
+            "kind {} moves money and keeps less than 365 days (kinds.{}.keep): say --force if that is meant",
+            kind.name, kind.name
+        );
+        return Err(Refusal::new(Code::NotAllowed, why).into());
+    }
+    let store = opened.store(false, None)?;
+    let now = opened.clock.now();
+    let found: Vec<(Retention, Vec<JobId>)> = kinds
+        .values()
+        .map(|kind| {
+            let retention = Retention { kind: kind.name.clone(), before: now.minus(kind.keep) };
+            Ok((retention.clone(), prunable(&store, &retention)?))
+        })
+        .collect::<Result<_, CliError>>()?;
+    // What is added to a job's history from here on is not in the archive: such a job stays.
+    let up_to = store.chain_head()?.seq;
+    if let (Some(path), false) = (&args.archive, args.dry_run) {
+        archive(&store, path, found.iter().flat_map(|(_, ids)| ids))?;
+    }
+    let mut by_kind = BTreeMap::new();
+    let bar = bar(context, "prune");
+    bar.set_length(found.iter().map(|(_, ids)| ids.len() as u64).sum());
+    for (retention, ids) in &found {
+        let mut pruned = 0;
+        for batch in ids.chunks(PRUNE_BATCH) {
+            pruned += match args.dry_run {
+                true => batch.len() as u64,
+                false => store.prune(batch, retention.before, up_to, &actor())?,
+            };
+            bar.inc(batch.len() as u64);
+        }
+        if pruned > 0 {
+            by_kind.insert(retention.kind.as_str(), pruned);
+        }
+    }
+    bar.finish_and_clear();
+    let view = PruneView {
+        pruned: by_kind.values().sum(),
+        by_kind,
+        dry_run: args.dry_run,
+        archive: args.archive.as_deref().filter(|_| !args.dry_run),
+    };
+    context.out.result(&view, || {
+        let mut lines: Vec<String> =
+            view.by_kind.iter().map(|(kind, n)| format!("{n} of kind {kind}")).collect();
+        let done = if args.dry_run { "would be pruned" } else { "are pruned" };
+        lines.push(format!("{} jobs {done}; their keys, references and hashes stay", view.pruned));
+        lines.join("\n")
+    })
+}
+
+fn prunable(store: &Store, retention: &Retention) -> Result<Vec<JobId>, CliError> {
+    let mut all = Vec::new();
+    loop {
+        let page = store.prunable(retention, all.last().copied().unwrap_or(JobId(0)), 1000)?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}
+
+/// Whole and on disk before anything goes.
+fn archive<'a>(store: &Store, path: &Path, ids: impl Iterator<Item = &'a JobId>) -> Result<(), CliError> {
+    let io = |error| not_new(path, error);
+    let (new, file) = NewFile::create(path).map_err(io)?;
+    let mut out = BufWriter::new(file);
+    for id in ids {
+        let (job, rows) = store.archived(*id)?;
+        serde_json::to_writer(&mut out, &job).map_err(|e| io(e.into()))?;
+        out.write_all(b"\n").map_err(io)?;
+        for row in rows {
+            serde_json::to_writer(&mut out, &row).map_err(|e| io(e.into()))?;
+            out.write_all(b"\n").map_err(io)?;
+        }
+    }
+    out.flush().map_err(io)?;
+    drop(out);
+    new.finish().map_err(io)
+}

@@ -1,0 +1,204 @@
+//! Apps that ask and people who steer. People tell the truth: they look at the provider first.
+
+use crate::ops::Verb;
+use crate::oracle::{Row, ensure};
+use crate::world::{Asked, World};
+use fastrand::Rng;
+use onceward::clock::Clock;
+use onceward::config::Request;
+use onceward::job::{Code, JobId};
+use onceward::store::{Amendment, Enqueued, PauseScope, Resolution, StoreError};
+use std::time::Duration;
+
+/// Two are numbered by the app, two by arrival.
+pub const GROUPS: [&str; 4] = ["app-1", "app-2", "fifo-1", "fifo-2"];
+
+impl World {
+    fn pick_key(&self, rng: &mut Rng) -> Option<String> {
+        let n = self.asked.len();
+        (n > 0).then(|| self.asked.keys().nth(rng.usize(..n)).cloned()).flatten()
+    }
+
+    fn pick_row(&self, rng: &mut Rng, wanted: impl Fn(&Row) -> bool) -> Option<Row> {
+        let rows: Vec<_> = self.oracle.rows.values().filter(|r| wanted(r)).collect();
+        (!rows.is_empty()).then(|| rows[rng.usize(..rows.len())].clone())
+    }
+
+    /// A door, and what it must answer.
+    pub fn ask(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
+        let (key, mut asked) = match verb {
+            Verb::Enqueue => (format!("job:{}", self.asked.len() + 1), self.fresh(rng)),
+            _ => match self.pick_key(rng) {
+                Some(key) => (key.clone(), self.asked[&key].clone()),
+                None => return Ok(()),
+            },
+        };
+        if verb == Verb::Mismatch {
+            asked.amount += 1;
+        }
+        let now = self.clock.now();
+        let dedup = (verb == Verb::Enqueue && rng.u8(..5) == 0)
+            .then(|| (format!("d{}", rng.u8(..2)), Duration::from_secs(rng.u64(10..1000))));
+        let request = Request {
+            kind: asked.kind.clone(),
+            payload: format!(r#"{{"amount_minor":{}}}"#, asked.amount),
+            key: Some(key.clone()),
+            group: asked.group.clone(),
+            sequence: asked.sequence,
+            delay: asked.delayed.then(|| Duration::from_secs(rng.u64(1..4000))),
+            priority: rng.i64(0..2),
+            dedup: dedup.clone(),
+            ..Request::default()
+        };
+        let job = self.trade.config().prepare(request, now).map_err(|e| format!("{key}: {e}"))?;
+        let known = self.oracle.by_key(&key).cloned();
+        let window = dedup.as_ref().map(|(id, window)| (asked.kind.clone(), id.clone(), now.plus(*window).0));
+        let open = window.as_ref().is_some_and(|(kind, id, _)| {
+            self.dedups.iter().any(|(k, d, until)| k == kind && d == id && *until > now.0)
+        });
+        let answer = self.desk().enqueue(job, "app");
+        match (&answer, &known) {
+            (Ok(Enqueued::Duplicate(_)), Some(_)) => {
+                ensure!(verb != Verb::Mismatch, "{key}: other content is a duplicate")
+            }
+            (Err(StoreError::Refused(r)), Some(row)) if r.code == Code::KeyMismatch => {
+                let amended = self.amended.contains(&row.id);
+                ensure!(verb == Verb::Mismatch || amended, "{key}: the same content is refused: {r}");
+            }
+            (Ok(Enqueued::Created(_)), None) => {
+                ensure!(!open || self.disk_trouble, "{key} was made inside another's window");
+                self.asked.insert(key.clone(), asked);
+                self.dedups.extend(window);
+            }
+            (Ok(Enqueued::Suppressed(_)), None) => {
+                ensure!(open || self.disk_trouble, "{key} was suppressed by nobody")
+            }
+            (Err(StoreError::Refused(r)), None) => {
+                let order = matches!(r.code, Code::StaleSequence | Code::SequenceTaken);
+                ensure!(order, "{key} is refused: {r}");
+            }
+            (Err(e), _) => {
+                self.excuse(e)?;
+                // It may be there; whoever asked will ask again with the same key.
+                self.asked.entry(key.clone()).or_insert(asked);
+                self.dedups.extend(window);
+            }
+            (Ok(other), known) => return Err(format!("{key}: {other:?} and before it {known:?}")),
+        }
+        if let Ok(Enqueued::Created(_) | Enqueued::Duplicate(_)) = answer {
+            self.oracle.acked.insert(key);
+        }
+        Ok(())
+    }
+
+    fn fresh(&self, rng: &mut Rng) -> Asked {
+        let kind = self.setup.kinds[rng.usize(..self.setup.kinds.len())].name.clone();
+        let group = (rng.u8(..2) > 0).then(|| GROUPS[rng.usize(..4)].to_string());
+        let sequence = group.as_ref().is_some_and(|g| g.starts_with("app")).then(|| {
+            let last =
+                self.oracle.rows.values().filter(|r| r.group == group).filter_map(|r| r.sequence).max();
+            (last.unwrap_or(0) + rng.i64(-1..3)).max(1)
+        });
+        Asked { kind, amount: rng.i64(1..100_000), group, sequence, delayed: rng.u8(..6) == 0 }
+    }
+
+    pub fn operate(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
+        let likely: &[&str] = match verb {
+            Verb::Resolve | Verb::Confirm => &["parked", "unknown", "running"],
+            Verb::Replay | Verb::Amend => &["parked", "cancelled"],
+            _ => &["parked", "scheduled", "ready", "waiting", "settled"],
+        };
+        let picked = self.pick_row(rng, |r| likely.contains(&r.state.as_str()));
+        let Some(row) = picked.or_else(|| self.pick_row(rng, |_| true)) else { return Ok(()) };
+        let id = JobId(row.id);
+        let boot = self.clock.boot_ms();
+        let (effect, pending) = {
+            let bank = self.bank.borrow();
+            let effect = bank.effects(&row.key).next().map(|o| o.id.clone());
+            (effect, bank.pending(&row.key, boot))
+        };
+        // Whoever looks while it is still being decided waits.
+        if pending && matches!(verb, Verb::Resolve | Verb::Confirm) {
+            return Ok(());
+        }
+        let answer = match (verb, effect) {
+            (Verb::Replay, _) => self.desk().replay(id, None, "human"),
+            (Verb::Amend, _) => {
+                let Some(mut asked) = self.asked.get(&row.key).cloned() else { return Ok(()) };
+                asked.amount += 7;
+                let request = Request {
+                    kind: asked.kind.clone(),
+                    payload: format!(r#"{{"amount_minor":{}}}"#, asked.amount),
+                    key: Some(row.key.clone()),
+                    ..Request::default()
+                };
+                let content =
+                    self.trade.config().prepare(request, self.clock.now()).map_err(|e| e.to_string())?;
+                self.amended.insert(row.id);
+                let answer = self.desk().replay(id, Some(Amendment { content, money: true }), "human");
+                if answer.is_ok() || matches!(answer, Err(StoreError::CommitUnknown(_))) {
+                    self.asked.insert(row.key.clone(), asked);
+                }
+                answer
+            }
+            (Verb::Resolve, Some(reference)) => {
+                self.desk().resolve(id, Resolution::Settled(reference), None, "human")
+            }
+            (Verb::Resolve, None) if rng.bool() => {
+                self.desk().resolve(id, Resolution::NotApplied, None, "human")
+            }
+            (Verb::Resolve, None) => {
+                self.desk().resolve(id, Resolution::Rejected("no".into()), Some("looked".into()), "human")
+            }
+            (Verb::Confirm, Some(reference)) => self.desk().confirm(id, &reference, "human"),
+            (Verb::Confirm, None) => return Ok(()),
+            (Verb::Cancel, _) => self.desk().cancel(id, "human"),
+            (_, effect) => self.desk().note(id, "seen", effect.filter(|_| rng.bool()), "human"),
+        };
+        match answer {
+            Ok(_) => Ok(()),
+            Err(e) => self.excuse(&e),
+        }
+    }
+
+    pub fn steer(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
+        if verb == Verb::Skip {
+            let group = GROUPS[rng.usize(..4)];
+            let place = rng.i64(1..8);
+            let answer = self.desk().skip_place(group, place, "human");
+            if answer.is_ok() || matches!(answer, Err(StoreError::CommitUnknown(_))) {
+                self.skipped.insert((group.into(), place));
+            }
+            return answer.map(|_| ()).or_else(|e| self.excuse(&e));
+        }
+        let kind = self.setup.kinds[rng.usize(..self.setup.kinds.len())].name.clone();
+        let (scope, name) = match rng.u8(..3) {
+            0 => (PauseScope::Provider, format!("bank-{kind}")),
+            1 => (PauseScope::Kind, kind),
+            _ => (PauseScope::Group, GROUPS[rng.usize(..4)].to_string()),
+        };
+        let (scope, name) = match self.paused.iter().next() {
+            Some((scope, name)) if verb == Verb::Resume => {
+                (PauseScope::parse(scope).ok_or("no scope")?, name.clone())
+            }
+            _ => (scope, name),
+        };
+        let place = (scope.as_str().to_string(), name.clone());
+        if verb == Verb::Pause {
+            match self.desk().pause(scope, &name, None, "human") {
+                Ok(_) => drop(self.paused.insert(place)),
+                Err(e) => self.excuse(&e)?,
+            }
+        } else {
+            match self.desk().resume(scope, &name, None, "human") {
+                Ok(_) => drop(self.paused.remove(&place)),
+                Err(e) => {
+                    self.excuse(&e)?;
+                    // It may have been resumed.
+                    self.paused.remove(&place);
+                }
+            }
+        }
+        Ok(())
+    }
+}
