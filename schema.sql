@@ -66,8 +66,9 @@ CREATE TABLE onceward_intents (
 ) STRICT;
 CREATE UNIQUE INDEX onceward_intents_reference ON onceward_intents (provider, kind, reference)
   WHERE reference IS NOT NULL AND reference_shared = 0;
--- What people search by.
+-- What people search by. Kinds here and not at the jobs, where SQLite would take it for the claim's own statements.
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
+CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
 
 -- The work: one row per intent until it is pruned.
@@ -131,7 +132,6 @@ CREATE INDEX onceward_jobs_parked ON onceward_jobs (park_reason, id) WHERE state
 CREATE INDEX onceward_jobs_open ON onceward_jobs (state, run_after_ms)
   WHERE state IN ('scheduled','ready','waiting','unknown');
 -- Lists, newest first. The states that are missing here have an index of their own above, or are most of the file.
-CREATE INDEX onceward_jobs_by_kind ON onceward_jobs (kind, id);
 CREATE INDEX onceward_jobs_by_class ON onceward_jobs (error_class, id) WHERE error_class IS NOT NULL;
 CREATE INDEX onceward_jobs_cancelled ON onceward_jobs (id) WHERE state = 'cancelled';
 CREATE INDEX onceward_jobs_dedup ON onceward_jobs (kind, dedup, dedup_until_ms) WHERE dedup IS NOT NULL;

@@ -132,7 +132,7 @@ macro_rules! lines {
 
 pub(super) const NEWEST: &str = lines!("j.id", jobs, "WHERE j.id < :id ORDER BY j.id DESC LIMIT :window");
 pub(super) const KIND: &str =
-    lines!("j.id", jobs, "WHERE j.kind = :value AND j.id < :id ORDER BY j.id DESC LIMIT :window");
+    lines!("i.id", intents, "WHERE i.kind = :value AND i.id < :id ORDER BY i.id DESC LIMIT :window");
 pub(super) const CLASS: &str = lines!(
     "j.id",
     jobs,

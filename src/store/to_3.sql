@@ -2,7 +2,7 @@
 -- edited.
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
-CREATE INDEX onceward_jobs_by_kind ON onceward_jobs (kind, id);
+CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);
 CREATE INDEX onceward_jobs_by_class ON onceward_jobs (error_class, id) WHERE error_class IS NOT NULL;
 CREATE INDEX onceward_jobs_cancelled ON onceward_jobs (id) WHERE state = 'cancelled';
 CREATE INDEX onceward_history_at ON onceward_history (at_ms, seq);

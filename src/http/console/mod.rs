@@ -53,6 +53,7 @@ struct Visit<'a> {
 pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Option<Response> {
     let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
     match path.first()? {
+        &"" if path.len() > 1 => return None,
         &("" | "login" | "logout" | "jobs" | "job" | "parked" | "doubt" | "providers" | "groups"
         | "audit")
         | &("audit.jsonl" | "pause" | "resume" | "assets" | "favicon.ico") => {}

@@ -150,7 +150,7 @@ fn pages_of_the_console_read_indexes_only() {
     let conn = bench.store.reader().unwrap();
     for (sql, index) in [
         (browse::NEWEST, "INTEGER PRIMARY KEY"),
-        (browse::KIND, "onceward_jobs_by_kind"),
+        (browse::KIND, "onceward_intents_by_kind"),
         (browse::CLASS, "onceward_jobs_by_class"),
         (browse::REASON, "onceward_jobs_parked"),
         (browse::PARKED, "onceward_jobs_parked"),
