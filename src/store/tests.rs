@@ -139,16 +139,20 @@ impl Bench {
     }
 
     fn job(kind: &str, key: &str, payload: &str) -> NewJob {
+        Bench::job_of(None, kind, key, payload)
+    }
+
+    /// The same for an account.
+    fn job_of(account: Option<&str>, kind: &str, key: &str, payload: &str) -> NewJob {
         let json = Json::parse(payload).unwrap();
-        let content =
-            Content { kind, payload: &json, account: None, amount_minor: Some(5), currency: Some("EUR") };
+        let content = Content { kind, payload: &json, account, amount_minor: Some(5), currency: Some("EUR") };
         NewJob {
             key: Key::new(key).unwrap(),
             kind: kind.into(),
             payload: payload.into(),
             payload_hash: payload_hash(&json),
             content_hash: content.hash(),
-            account: None,
+            account: account.map(String::from),
             amount_minor: Some(5),
             currency: Some("EUR".into()),
             group: None,

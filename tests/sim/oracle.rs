@@ -172,30 +172,36 @@ impl Oracle {
     /// New lines of history: no gap, chained, each hash what it says, attempts numbered 1, 2, 3.
     fn history(&mut self) -> Result<Vec<Line>, String> {
         let sql = "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail,
-            run_after_ms, started_ms, at_ms, actor, content_hash, chain FROM onceward_history WHERE seq > ?1 ORDER BY seq";
+            run_after_ms, started_ms, at_ms, actor, record, content_hash, chain FROM onceward_history WHERE seq > ?1 ORDER BY seq";
         let mut statement = self.conn.prepare_cached(sql).unwrap();
         let mut rows = statement.query([self.seq]).unwrap();
         let mut fresh = Vec::new();
         while let Some(row) = rows.next().unwrap() {
             let seq: i64 = row.get(0).unwrap();
             ensure!(seq == self.seq + 1, "history row {} is missing", self.seq + 1);
-            let mut content = Sha256::new();
-            for column in 1..15 {
-                let text = match row.get_ref(column).unwrap() {
-                    rusqlite::types::ValueRef::Null => None,
-                    rusqlite::types::ValueRef::Integer(n) => Some(n.to_string()),
-                    other => Some(other.as_str().unwrap().to_string()),
-                };
-                content.update(text.as_ref().map_or(0, |t| t.len() as u64 + 1).to_be_bytes());
-                content.update(text.unwrap_or_default());
-            }
-            let content = content.finalize().to_vec();
+            let digest = |columns: &[usize]| {
+                let mut hash = Sha256::new();
+                for column in columns {
+                    let text = match row.get_ref(*column).unwrap() {
+                        rusqlite::types::ValueRef::Null => None,
+                        rusqlite::types::ValueRef::Integer(n) => Some(n.to_string()),
+                        other => Some(other.as_str().unwrap().to_string()),
+                    };
+                    hash.update(text.as_ref().map_or(0, |t| t.len() as u64 + 1).to_be_bytes());
+                    hash.update(text.unwrap_or_default());
+                }
+                hash.finalize()
+            };
+            // The words, which a prune may take away; and everything else, over which the chain goes.
+            let words = digest(&[9, 10]);
             ensure!(
-                row.get::<_, Vec<u8>>(15).unwrap() == content,
-                "history row {seq} is not what its hash says"
+                row.get::<_, Vec<u8>>(16).unwrap() == words[..],
+                "history row {seq} does not say what its hash does"
             );
-            let chain = Sha256::new().chain_update(&self.chain).chain_update(&content).finalize().to_vec();
-            ensure!(row.get::<_, Vec<u8>>(16).unwrap() == chain, "the chain breaks at history row {seq}");
+            let rest = digest(&[1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15]);
+            let sealed = Sha256::new().chain_update(rest).chain_update(words).finalize();
+            let chain = Sha256::new().chain_update(&self.chain).chain_update(sealed).finalize().to_vec();
+            ensure!(row.get::<_, Vec<u8>>(17).unwrap() == chain, "the chain breaks at history row {seq}");
             self.hash.update(&chain);
             let line = Line {
                 job: row.get(1).unwrap(),

@@ -8,9 +8,8 @@ fn mixed() -> Bench {
     for n in 0..30 {
         let kind = if n % 3 == 0 { "asked" } else { "b" };
         let job = NewJob {
-            account: Some(format!("acct-{}", n % 2)),
             run_after: (n % 5 == 4).then(|| NOON.plus(Duration::from_secs(3600 + n))),
-            ..Bench::job(kind, &format!("pay:{n:02}"), "{}")
+            ..Bench::job_of(Some(&format!("acct-{}", n % 2)), kind, &format!("pay:{n:02}"), "{}")
         };
         bench.store.enqueue(job, "test").unwrap();
     }
