@@ -39,7 +39,7 @@ impl Ms {
     /// Reads an RFC 3339 time with any offset. The error says what was expected.
     pub fn parse_rfc3339(text: &str) -> Result<Ms, String> {
         text.parse::<jiff::Timestamp>().map(|at| Ms(at.as_millisecond())).map_err(|_| {
-            format!("`{text}` is not a time: write it as RFC 3339, for example 2026-11-29T13:00:00Z")
+            format!("`{text}` is not a time: write it as RFC 3339, before the year 9999, for example 2026-11-29T13:00:00Z")
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The decisions as tables: every state × class × ability is walked, and each law is asserted over all of it.
 
 use super::*;
+use crate::intent::WireStyle;
 use crate::job::{JobId, Key, State};
 
 const NOW: Ms = Ms(1_000_000_000_000);
@@ -213,7 +214,7 @@ fn a_stored_5xx_is_asked_again_once_and_only_without_a_look_up() {
 }
 
 #[test]
-fn a_refusal_after_an_unknown_ends_nothing_unless_it_is_decisive() {
+fn law_6_a_refusal_after_an_unknown_ends_nothing_unless_it_is_decisive() {
     for family in [A, B, C, D, E] {
         check(Cell::new(terms(family, Some(false)), Class::Rejected).doubted(), "unknown, lookup");
         check(Cell::new(terms(family, None), Class::Rejected).doubted(), "parked unknown_outcome, requested");
@@ -226,7 +227,7 @@ fn a_refusal_after_an_unknown_ends_nothing_unless_it_is_decisive() {
 }
 
 #[test]
-fn after_the_window_nothing_is_sent_under_the_old_key() {
+fn law_8_after_the_window_nothing_is_sent_under_the_old_key() {
     for family in [A, B, C, D] {
         let late = |lookup| {
             let mut cell = Cell::new(terms(family, lookup), Class::Timeout).doubted();
@@ -250,7 +251,7 @@ fn a_change_of_scope_under_an_unknown_is_looked_up_or_parked() {
 }
 
 #[test]
-fn nothing_there_counts_after_the_lag_and_twice_and_proves_only_what_it_may() {
+fn law_9_nothing_there_counts_after_the_lag_and_twice_and_proves_only_what_it_may() {
     let look = |authoritative| {
         let mut cell = Cell::new(terms(E, Some(authoritative)), Class::NotFound).doubted().step(Step::LookUp);
         cell.intent.generation.not_found = 1;
@@ -423,7 +424,7 @@ fn every_cell() -> Vec<Cell> {
 }
 
 #[test]
-fn the_laws_hold_in_every_cell_of_the_table() {
+fn laws_6_8_and_9_hold_in_every_cell_of_the_table() {
     let cells = every_cell();
     assert!(cells.len() > 200_000);
     for cell in cells {

@@ -129,7 +129,7 @@ impl Config {
             payload: request.payload,
             group,
             sequence: request.sequence,
-            run_after: run_after(request.at, request.delay, now).map_err(|e| invalid("delay", e))?,
+            run_after: run_after(kind, request.at, request.delay, now).map_err(|e| invalid("delay", e))?,
             priority: request.priority,
             dedup: request.dedup.map(dedup).transpose().map_err(|e| invalid("dedup", e))?,
             provider: kind.provider.clone(),
@@ -291,8 +291,11 @@ fn group(
     }
 }
 
-fn run_after(at: Option<Ms>, delay: Option<Duration>, now: Ms) -> Result<Option<Ms>, String> {
+fn run_after(kind: &Kind, at: Option<Ms>, delay: Option<Duration>, now: Ms) -> Result<Option<Ms>, String> {
     match (at, delay) {
+        (Some(_), _) | (_, Some(_)) if kind.terms.external => {
+            Err("a job of an external provider has no time of its own: the app makes the call, now".into())
+        }
         (Some(_), Some(_)) => Err("a time and a delay are both given: leave one out".into()),
         (at, delay) => Ok(at.or(delay.map(|span| now.plus(span)))),
     }

@@ -538,10 +538,13 @@ fn order_delay_and_dedup_are_checked() {
         Code::Invalid,
         "cannot be in a group",
     );
+    let charge = || Request { kind: "charge".into(), ..mail() };
+    refused(Request { at: Some(Ms(5)), ..charge() }, Code::Invalid, "no time of its own");
+    refused(Request { delay: Some(minute), ..charge() }, Code::Invalid, "no time of its own");
     let job = prepare(Request { delay: Some(minute), sequence: Some(3), group: Some("g".into()), ..mail() })
         .unwrap();
     assert_eq!((job.run_after, job.sequence), (Some(Ms(61_000)), Some(3)));
-    let charge = prepare(Request { kind: "charge".into(), ..mail() }).unwrap();
+    let charge = prepare(charge()).unwrap();
     assert_eq!(charge.external, Some(Duration::from_secs(72 * 3600)));
 }
 

@@ -40,11 +40,6 @@ impl Hour {
         middle.map(|(bucket, _)| record::gap_seconds(*bucket))
     }
 
-    /// The longest time from the first request to its confirmation, in seconds.
-    pub fn gap_max_s(&self) -> Option<f64> {
-        self.gaps.last_key_value().map(|(bucket, _)| record::gap_seconds(*bucket))
-    }
-
     /// The longest time that a job was due before a worker took it, in seconds.
     pub fn wait_max_s(&self) -> Option<f64> {
         self.waits.last_key_value().map(|(bucket, _)| record::gap_seconds(*bucket))

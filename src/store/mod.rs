@@ -145,6 +145,10 @@ impl From<rusqlite::Error> for StoreError {
         match e.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
             Some(ErrorCode::DiskFull) => StoreError::Full(e.to_string()),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::Sqlite(format!(
+                "{e}; nothing was stored: this user must be able to write the file of [store] path, those beside it \
+                 (-wal, -shm), and their folder"
+            )),
             _ => StoreError::Sqlite(e.to_string()),
         }
     }

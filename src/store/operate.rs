@@ -364,6 +364,12 @@ impl Work<'_> {
             Some(note) => format!("{word}: {note}"),
             None => word.clone(),
         });
+        if let Resolution::Rejected(why) = resolution
+            && why.trim().is_empty()
+        {
+            let why = "the reason is empty: say why it was refused, for whoever reads the history";
+            return Ok(Err(Refusal::new(Code::Invalid, why)));
+        }
         if let (Resolution::Settled(reference), IntentState::Settled) = (resolution, self.intent.state) {
             return self.again(reference, Action::Resolve);
         }

@@ -49,6 +49,7 @@ impl Store {
         actor: &str,
     ) -> Result<bool, StoreError> {
         self.known(scope, name)?;
+        let why = why.filter(|why| !why.trim().is_empty());
         let (name, actor) = (name.to_string(), actor.to_string());
         self.write(move |tx| set(tx, scope, &name, why.as_deref(), &actor))
     }
@@ -89,8 +90,16 @@ impl Store {
             PauseScope::Kind => self.desk.kind(name).is_some(),
             PauseScope::Group => !name.is_empty(),
         };
-        let missing = || Refusal::new(Code::NotFound, format!("there is no {scope} `{name}` in the config"));
-        if there { Ok(()) } else { Err(missing().into()) }
+        if there {
+            return Ok(());
+        }
+        Err(match scope {
+            PauseScope::Group => Refusal::new(Code::Invalid, "the group's name is empty"),
+            PauseScope::Provider | PauseScope::Kind => {
+                Refusal::new(Code::NotFound, format!("there is no {scope} `{name}` in the config"))
+            }
+        }
+        .into())
     }
 }
 

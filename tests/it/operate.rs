@@ -93,6 +93,8 @@ fn a_person_s_word_that_nothing_happened_starts_the_next_generation() {
 #[test]
 fn a_person_s_word_that_it_was_refused_ends_the_job() {
     let (h, key) = parked_unknown();
+    h.run(&["resolve", &key, "--rejected", " "]).refused("invalid", 4);
+    assert_eq!(h.show(&key)["state"], "parked", "a word without a reason changes nothing");
     h.run(&["resolve", &key, "--rejected", "the bank says so"]).ok();
     let job = h.show(&key);
     assert_eq!(

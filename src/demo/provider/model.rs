@@ -113,11 +113,6 @@ impl State {
         self.effects.iter().filter(|effect| effect.reference == reference).count()
     }
 
-    /// How many effects there were under this wire key.
-    pub fn effects_under(&self, key: &str) -> usize {
-        self.effects.iter().filter(|effect| effect.key == key).count()
-    }
-
     /// The references that took effect more than once.
     pub fn doubled(&self) -> Vec<String> {
         let mut count = BTreeMap::new();

@@ -215,3 +215,13 @@ fn a_set_back_clock_freezes_nothing_that_runs_and_nothing_that_waits_for_its_age
     bench.claims(1);
     assert_eq!(bench.story("taken").job.state, State::Parked);
 }
+
+#[test]
+fn a_file_that_may_not_be_written_says_who_must_be_able_to_write_what() {
+    let bench = Bench::new();
+    let conn = Connection::open_with_flags(&bench.path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let refused = StoreError::from(conn.execute("DELETE FROM onceward_groups", []).unwrap_err());
+    assert_eq!(refused.code(), Code::Database);
+    let why = refused.to_string();
+    assert!(why.contains("nothing was stored") && why.contains("folder"), "{why}");
+}

@@ -579,6 +579,8 @@ fn the_apps_own_sequence_is_kept_and_a_passed_or_held_place_is_refused() {
         "SELECT count(*) FROM onceward_events WHERE action = 'refuse' AND name = 'g' AND sequence IN (1, 3)";
     let kept: i64 = bench.store.reader().unwrap().query_row(count, [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 2, "both refusals are on record");
+    let counters = bench.store.stats().unwrap().counters;
+    assert_eq!((counters["stale_sequence"], counters["sequence_taken"]), (1, 1), "and counted");
     let unnumbered = NewJob { group: Some("g".into()), ..Bench::job("b", "mixed", "{}") };
     assert_eq!(bench.store.enqueue(unnumbered, "test").unwrap_err().code(), Code::Invalid);
     place("two", 2).unwrap();

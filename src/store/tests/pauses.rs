@@ -182,3 +182,12 @@ fn a_remark_changes_nothing_and_only_what_settled_can_be_reversed() {
     assert_eq!((story.intent.state, story.intent.reference.as_deref()), (IntentState::Settled, Some("po_1")));
     assert!(bench.verify().is_ok());
 }
+
+#[test]
+fn a_pause_with_an_empty_reason_has_none_and_a_group_needs_a_name() {
+    let bench = Bench::new();
+    bench.store.pause(PauseScope::Group, "g", Some(" ".into()), "ann").unwrap();
+    assert_eq!(bench.store.stats().unwrap().paused[0].why, None);
+    let refused = bench.store.pause(PauseScope::Group, "", None, "ann").unwrap_err();
+    assert_eq!((refused.code(), refused.to_string().as_str()), (Code::Invalid, "the group's name is empty"));
+}
