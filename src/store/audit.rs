@@ -63,6 +63,8 @@ pub struct Verdict {
     pub broken: u64,
     /// At most twenty of them, the chain's first.
     pub breaks: Vec<Break>,
+    /// SQLite's own structures are among them: such a file is not to be written to.
+    pub damaged: bool,
 }
 
 /// So many breaks are named one by one.
@@ -79,6 +81,7 @@ impl Verdict {
             totals: BTreeMap::new(),
             broken: 0,
             breaks: Vec::new(),
+            damaged: false,
         }
     }
 
@@ -212,6 +215,7 @@ fn tables(conn: &Connection, verdict: &mut Verdict) -> Result<(), StoreError> {
                 conn.query_row(&format!("PRAGMA integrity_check({name})"), [], |row| row.get(0))?;
             if sound != "ok" {
                 verdict.report(None, None, format!("{name}: {sound}"));
+                verdict.damaged = true;
             }
         }
     }
