@@ -35,6 +35,17 @@ const NEVER: &[(&str, &str)] = &[
         "SELECT j.id FROM onceward_jobs j WHERE NOT EXISTS (SELECT 1 FROM onceward_intents i WHERE i.id = j.id) LIMIT 1",
         "a job has no intent: job",
     ),
+    // Also where the file can only be read, and SQLite's own check knows no CHECK.
+    (
+        "SELECT id FROM onceward_jobs WHERE claimable NOT IN (0,1) OR due_by_app NOT IN (0,1) OR group_paused NOT IN (0,1)
+           OR passed_over NOT IN (0,1) LIMIT 1",
+        "a flag is neither 0 nor 1: job",
+    ),
+    (
+        "SELECT id FROM onceward_intents WHERE unknown NOT IN (0,1) OR accepted NOT IN (0,1) OR no_resend NOT IN (0,1)
+           OR ask_first NOT IN (0,1) OR earlier_unknown NOT IN (0,1) OR reference_shared NOT IN (0,1) LIMIT 1",
+        "a flag is neither 0 nor 1: intent",
+    ),
     (
         "SELECT reference FROM onceward_intents WHERE reference IS NOT NULL AND reference_shared = 0
            GROUP BY provider, kind, reference HAVING count(*) > 1 LIMIT 1",
