@@ -356,6 +356,10 @@ fn check_line(
         serde_json::from_value(value).map_err(|e| (None, None, format!("it is no row of history: {e}")))?;
     verdict.rows += 1;
     let wrong = |what: String| (Some(row.seq), Some(JobId(row.job)), what);
+    // For people; the chain takes the milliseconds.
+    if row.at != Ms(row.at_ms).rfc3339() {
+        return Err(wrong("`at` is not the time of `at_ms`".into()));
+    }
     let before = super::audit::unhex(&previous).ok_or_else(|| wrong("`previous` cannot be read".into()))?;
     match row.raw().check(&before) {
         Ok(true) => {}

@@ -20,6 +20,7 @@ mod docs;
 mod email;
 mod embed;
 mod embed_ends;
+mod events;
 mod load;
 mod localstripe;
 mod external;
