@@ -38,6 +38,7 @@ mod prune;
 mod reconcile;
 mod refused;
 mod profiles;
+mod proofs;
 mod replies;
 mod schedules;
 mod secrets;
