@@ -138,7 +138,12 @@ fn verify(context: &Context) -> Result<(), CliError> {
     if verdict.damaged {
         talk("not on record in the file's events: nothing is written to a file whose structure is damaged");
     } else {
-        let found = format!("{} rows, ends with {}; {} wrong", verdict.rows, hex(&verdict.head.chain), verdict.broken);
+        let found = format!(
+            "{} rows, ends with {}; {} wrong",
+            verdict.rows,
+            hex(&verdict.head.chain),
+            verdict.broken
+        );
         on_record(&store, EventAction::Audit, "verify", &found);
     }
     let view = VerdictView {
@@ -284,7 +289,8 @@ fn export(context: &Context, args: ExportArgs) -> Result<(), CliError> {
     let filter = ExportFilter { since, until, job };
     let what = if args.events { "export of the events" } else { "export" };
     let said = |at: Option<Ms>| at.map_or("-".to_string(), |at| at.to_string());
-    let detail = format!("key {}, from {} until {}", args.key.as_deref().unwrap_or("-"), said(since), said(until));
+    let detail =
+        format!("key {}, from {} until {}", args.key.as_deref().unwrap_or("-"), said(since), said(until));
     on_record(&store, EventAction::Audit, what, &detail);
     let write = |out: &mut dyn Write| match args.events {
         true => write_events(&store, &filter, args.format, out),
@@ -351,7 +357,12 @@ fn write(
     Ok(count)
 }
 
-fn write_events(store: &Store, filter: &ExportFilter, format: Format, out: impl Write) -> Result<u64, CliError> {
+fn write_events(
+    store: &Store,
+    filter: &ExportFilter,
+    format: Format,
+    out: impl Write,
+) -> Result<u64, CliError> {
     let io = |error| CliError::Io { what: "the export cannot be written".into(), error };
     let mut out = BufWriter::new(out);
     let (mut after, mut count) = (0, 0);
@@ -385,7 +396,18 @@ fn line(out: &mut impl Write, cells: &[String]) -> std::io::Result<()> {
 }
 
 const EVENT_HEADER: [&str; 12] = [
-    "seq", "at", "actor", "origin", "action", "scope", "name", "sequence", "why", "detail", "content_hash", "chain",
+    "seq",
+    "at",
+    "actor",
+    "origin",
+    "action",
+    "scope",
+    "name",
+    "sequence",
+    "why",
+    "detail",
+    "content_hash",
+    "chain",
 ];
 
 fn event_cells(row: &EventExport) -> [String; 12] {

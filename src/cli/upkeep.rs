@@ -48,7 +48,8 @@ pub fn backup(context: &Context, file: &Path) -> Result<(), CliError> {
     });
     bar.finish_and_clear();
     let copied = copied?;
-    let ends = format!("as of {}, ends at row {} with {}", copied.at, copied.head.seq, hex(&copied.head.chain));
+    let ends =
+        format!("as of {}, ends at row {} with {}", copied.at, copied.head.seq, hex(&copied.head.chain));
     on_record(&store, EventAction::Backup, &file.display().to_string(), &ends);
     let view = BackupView {
         file,
@@ -177,7 +178,13 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
         // Before anything goes, and it goes only if this is on record.
         let store: &Store = &store;
         let (actor, detail) = (actor(), meant(&found, args));
-        store.tell(Deed { action: EventAction::Prune, name: "jobs", actor: &actor, origin: None, detail: &detail })?;
+        store.tell(Deed {
+            action: EventAction::Prune,
+            name: "jobs",
+            actor: &actor,
+            origin: None,
+            detail: &detail,
+        })?;
     }
     let mut by_kind = BTreeMap::new();
     let bar = bar(context, "prune");
@@ -216,7 +223,9 @@ fn meant(found: &[(Retention, Vec<JobId>)], args: &PruneArgs) -> String {
     let kinds: Vec<String> = found
         .iter()
         .filter(|(_, ids)| !ids.is_empty())
-        .map(|(retention, ids)| format!("{} of kind {} before {}", ids.len(), retention.kind, retention.before))
+        .map(|(retention, ids)| {
+            format!("{} of kind {} before {}", ids.len(), retention.kind, retention.before)
+        })
         .collect();
     let archive = match &args.archive {
         Some(path) => format!("archive {}", path.display()),

@@ -158,7 +158,9 @@ pub fn record(conn: &Connection, entry: &Entry) -> Result<Option<String>, StoreE
         content: (asked || amended).then_some(content),
         standing: (standing != Standing::usual(entry.to)).then_some(standing),
         frozen_sha256: match entry.action {
-            Action::Request | Action::Crash if entry.to != Some(State::Settled) => in_doubt(conn, entry.job.0)?,
+            Action::Request | Action::Crash if entry.to != Some(State::Settled) => {
+                in_doubt(conn, entry.job.0)?
+            }
             _ => None,
         },
         pruned: false,
@@ -177,7 +179,8 @@ fn in_doubt(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
     if unknown { frozen_sha256(conn, id) } else { Ok(None) }
 }
 
-const FROZEN: &str = "SELECT frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup, scope_send, scope_lookup
+const FROZEN: &str =
+    "SELECT frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup, scope_send, scope_lookup
   FROM onceward_intents WHERE id = ?1";
 
 /// SHA-256 over the frozen request and where it goes, each part with its length before it; `None` without one.
@@ -201,7 +204,8 @@ pub fn frozen_sha256(conn: &Connection, id: i64) -> Result<Option<String>, Store
     Ok(Some(hex(&hash.finalize())))
 }
 
-const RECORDS: &str = "SELECT record FROM onceward_history WHERE job_id = ?1 AND record IS NOT NULL ORDER BY seq DESC";
+const RECORDS: &str =
+    "SELECT record FROM onceward_history WHERE job_id = ?1 AND record IS NOT NULL ORDER BY seq DESC";
 
 /// Is the frozen request of this generation still the one that left, as far as the history says what left?
 pub fn frozen_as_sent(conn: &Connection, id: i64, generation: i64) -> Result<bool, StoreError> {

@@ -164,7 +164,11 @@ mod tests {
             let found = told(totals);
             assert_eq!(found.len(), 3, "{bound:?} {found:?}");
             assert_eq!(found[0], (None, None, 5, 0), "{bound:?}");
-            assert_eq!(found[1], (Some("".into()), Some("EUR".into()), 2 * i128::from(i64::MIN), 0), "{bound:?}");
+            assert_eq!(
+                found[1],
+                (Some("".into()), Some("EUR".into()), 2 * i128::from(i64::MIN), 0),
+                "{bound:?}"
+            );
             assert_eq!(found[2].3 - found[2].2, 1, "{bound:?}");
             assert!(found[2].2 > i128::from(i64::MAX), "{bound:?}");
         }

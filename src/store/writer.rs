@@ -257,9 +257,7 @@ impl Desk {
             // What others wrote stands in the log too, and they may be gone.
             self.written = Some(Instant::now());
         }
-        if foreign
-            && let Some(call) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner)
-        {
+        if foreign && let Some(call) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
             call();
         }
     }

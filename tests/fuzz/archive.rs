@@ -23,7 +23,10 @@ fn archived() -> (tempfile::TempDir, Store, String) {
     let config = "[providers.bank]\nprofile = \"generic\"\nbase_url = \"http://127.0.0.1:1\"\n[kinds.raw]\nprovider = \"bank\"\nkeep = \"1ms\"\nrequest = { method = \"POST\", path = \"/x\" }\n";
     std::fs::write(dir.path().join("onceward.toml"), config).unwrap();
     for key in ["one", "zwei é", "three"] {
-        onceward(dir.path(), &["enqueue", "raw", "--key", key, "--payload", r#"{"a":1.50,"b":"é"}"#, "--account", "7"]);
+        onceward(
+            dir.path(),
+            &["enqueue", "raw", "--key", key, "--payload", r#"{"a":1.50,"b":"é"}"#, "--account", "7"],
+        );
         onceward(dir.path(), &["note", key, "a remark"]);
         onceward(dir.path(), &["cancel", key]);
     }
@@ -41,7 +44,13 @@ fn archived() -> (tempfile::TempDir, Store, String) {
 /// Another value of the same sort.
 fn other(rng: &mut Rng, value: &Value) -> Value {
     match value {
-        Value::Null => if rng.bool() { "x".into() } else { 7.into() },
+        Value::Null => {
+            if rng.bool() {
+                "x".into()
+            } else {
+                7.into()
+            }
+        }
         Value::Bool(b) => (!b).into(),
         Value::Number(n) => (n.as_i64().unwrap_or(0) + rng.i64(1..9)).into(),
         Value::String(text) => {

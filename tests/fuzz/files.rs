@@ -28,8 +28,10 @@ request = { method = "POST", path = "/v1/x" }
 
 fn onceward(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    let output = command.current_dir(dir).args(["--config", "onceward.toml", "--json"]).args(args).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output =
+        command.current_dir(dir).args(["--config", "onceward.toml", "--json"]).args(args).output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(!said.contains("panicked"), "{args:?}: {said}");
     output
 }
@@ -58,7 +60,11 @@ fn no_row_of_the_inbox_stops_the_worker_and_each_is_taken_or_refused_by_name() {
     let mut rng = rng();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("onceward.toml"), CONFIG).unwrap();
-    assert!(onceward(dir.path(), &["enqueue", "raw", "--key", "first", "--delay", "9h", "--payload", "{}"]).status.success());
+    assert!(
+        onceward(dir.path(), &["enqueue", "raw", "--key", "first", "--delay", "9h", "--payload", "{}"])
+            .status
+            .success()
+    );
     let raw = Connection::open(dir.path().join("onceward.db")).unwrap();
     let rows = cases(400);
     for n in 0..rows {
@@ -68,7 +74,11 @@ fn no_row_of_the_inbox_stops_the_worker_and_each_is_taken_or_refused_by_name() {
             _ => format!(r#"{{"invoice":"I-{n}","amount":{n},"currency":"EUR"}}"#),
         };
         let values = [
-            Value::Text(if rng.u8(..5) == 0 { text(&mut rng, 2) } else { pick(&mut rng, &["payout", "raw"]).to_string() }),
+            Value::Text(if rng.u8(..5) == 0 {
+                text(&mut rng, 2)
+            } else {
+                pick(&mut rng, &["payout", "raw"]).to_string()
+            }),
             Value::Text(payload),
             words(&mut rng),
             words(&mut rng),
@@ -89,7 +99,8 @@ fn no_row_of_the_inbox_stops_the_worker_and_each_is_taken_or_refused_by_name() {
         .unwrap();
         if rng.u8(..20) == 0 {
             // No app of ours would, but SQLite keeps what it is given.
-            let column = pick(&mut rng, &["kind", "payload", "key", "group_key", "account", "currency", "dedup"]);
+            let column =
+                pick(&mut rng, &["kind", "payload", "key", "group_key", "account", "currency", "dedup"]);
             raw.execute(
                 &format!("UPDATE onceward_inbox SET {column} = CAST(x'7bff00fe7d' AS TEXT) WHERE id = last_insert_rowid()"),
                 [],
@@ -97,17 +108,31 @@ fn no_row_of_the_inbox_stops_the_worker_and_each_is_taken_or_refused_by_name() {
             .unwrap();
         }
     }
-    raw.execute("INSERT INTO onceward_inbox (kind, payload, key) VALUES ('raw', '{}', 'the-last-of-them')", []).unwrap();
+    raw.execute(
+        "INSERT INTO onceward_inbox (kind, payload, key) VALUES ('raw', '{}', 'the-last-of-them')",
+        [],
+    )
+    .unwrap();
     // What is due cannot be sent: nobody listens. It is the taking that is tried.
     let done = onceward(dir.path(), &["work", "--once"]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!(count("SELECT count(*) FROM onceward_inbox WHERE refused IS NULL"), 0, "each has had its answer");
-    assert_eq!(count("SELECT count(*) FROM onceward_inbox WHERE refused NOT IN
-      ('invalid','too_large','card_number','key_mismatch','stale_sequence','sequence_taken','not_allowed')"), 0);
+    assert_eq!(
+        count("SELECT count(*) FROM onceward_inbox WHERE refused IS NULL"),
+        0,
+        "each has had its answer"
+    );
+    assert_eq!(
+        count(
+            "SELECT count(*) FROM onceward_inbox WHERE refused NOT IN
+      ('invalid','too_large','card_number','key_mismatch','stale_sequence','sequence_taken','not_allowed')"
+        ),
+        0
+    );
     assert_eq!(count("SELECT count(*) FROM onceward_inbox WHERE length(refused_why) < 5"), 0);
     assert_eq!(count("SELECT count(*) FROM onceward_intents WHERE key = 'the-last-of-them'"), 1);
-    let (taken, refused) = (count("SELECT count(*) FROM onceward_intents"), count("SELECT count(*) FROM onceward_inbox"));
+    let (taken, refused) =
+        (count("SELECT count(*) FROM onceward_intents"), count("SELECT count(*) FROM onceward_inbox"));
     assert!(taken > 20 && refused > 20, "{taken} taken, {refused} refused");
     let verified = onceward(dir.path(), &["audit", "verify"]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
@@ -129,9 +154,16 @@ fn no_statement_makes_the_comparison_fail_or_changes_anything_by_itself() {
             bytes.insert(at, rng.u8(128..));
         }
         std::fs::write(dir.path().join("s.csv"), &bytes).unwrap();
-        let output = onceward(dir.path(), &["reconcile", "statement", "s.csv", "--provider", "bank", "--columns", columns]);
+        let output = onceward(
+            dir.path(),
+            &["reconcile", "statement", "s.csv", "--provider", "bank", "--columns", columns],
+        );
         let code = output.status.code();
-        assert!(matches!(code, Some(0 | 1 | 2 | 4)), "case {n}: {code:?} {}", String::from_utf8_lossy(&bytes));
+        assert!(
+            matches!(code, Some(0 | 1 | 2 | 4)),
+            "case {n}: {code:?} {}",
+            String::from_utf8_lossy(&bytes)
+        );
     }
     let raw = Connection::open(dir.path().join("onceward.db")).unwrap();
     let rows: i64 = raw.query_row("SELECT count(*) FROM onceward_history", [], |row| row.get(0)).unwrap();

@@ -6,7 +6,15 @@ use onceward::json::Json;
 use std::collections::BTreeSet;
 
 const NUMBERS: &[&str] = &[
-    "0", "-0", "0.1000", "1e400", "1E+9", "-1.5e-7", "1970670598291982290", "18446744073709551616", "0.30000000000000004",
+    "0",
+    "-0",
+    "0.1000",
+    "1e400",
+    "1E+9",
+    "-1.5e-7",
+    "1970670598291982290",
+    "18446744073709551616",
+    "0.30000000000000004",
     "123456789012345678901234567890.12345678901234567890",
 ];
 
@@ -34,9 +42,9 @@ fn object(rng: &mut Rng, depth: usize, numbers: &mut Vec<String>) -> String {
     let members: Vec<String> = (0..rng.usize(..5))
         .filter_map(|n| {
             let name = if rng.bool() { format!("n{n}") } else { text(rng, 3) };
-            names.insert(name.clone()).then(|| {
-                format!("{} :{}", serde_json::to_string(&name).unwrap(), value(rng, depth, numbers))
-            })
+            names
+                .insert(name.clone())
+                .then(|| format!("{} :{}", serde_json::to_string(&name).unwrap(), value(rng, depth, numbers)))
         })
         .collect();
     format!("{{{}}}", members.join(",\n"))

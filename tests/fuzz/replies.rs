@@ -53,14 +53,36 @@ const BODIES: &[&str] = &[
 ];
 
 const HEADERS: &[&str] = &[
-    "retry-after", "date", "content-type", "idempotent-replayed", "original-request", "stripe-should-retry", "x-ratelimit-reset",
-    "ratelimit-reset", "retry-after-ms", "location", "x-should-retry",
+    "retry-after",
+    "date",
+    "content-type",
+    "idempotent-replayed",
+    "original-request",
+    "stripe-should-retry",
+    "x-ratelimit-reset",
+    "ratelimit-reset",
+    "retry-after-ms",
+    "location",
+    "x-should-retry",
 ];
 
 const VALUES: &[&str] = &[
-    "0", "-1", "120", "1.5", "99999999999999999999", "1e9", "NaN", "Wed, 21 Oct 2026 07:28:00 GMT",
-    "Wednesday, 21-Oct-26 07:28:00 GMT", "Wed Oct 21 07:28:00 2026", "Thu, 01 Jan 1970 00:00:00 GMT", "true", "false",
-    "application/json", "1792567680", "86401",
+    "0",
+    "-1",
+    "120",
+    "1.5",
+    "99999999999999999999",
+    "1e9",
+    "NaN",
+    "Wed, 21 Oct 2026 07:28:00 GMT",
+    "Wednesday, 21-Oct-26 07:28:00 GMT",
+    "Wed Oct 21 07:28:00 2026",
+    "Thu, 01 Jan 1970 00:00:00 GMT",
+    "true",
+    "false",
+    "application/json",
+    "1792567680",
+    "86401",
 ];
 
 fn answer(rng: &mut Rng) -> Answer {

@@ -11,7 +11,8 @@ use std::path::Path;
 #[test]
 fn no_template_makes_the_renderer_fail_and_no_path_gets_out_of_its_place() {
     let mut rng = rng();
-    let payload = Json::parse(r#"{"a":{"b":"../x?y#z&c=%2e%2e"},"n":1.50,"s":":%","e":"","z":null}"#).unwrap();
+    let payload =
+        Json::parse(r#"{"a":{"b":"../x?y#z&c=%2e%2e"},"n":1.50,"s":":%","e":"","z":null}"#).unwrap();
     let values = Values {
         payload: &payload,
         key: Some("k:1/..%"),
@@ -22,12 +23,16 @@ fn no_template_makes_the_renderer_fail_and_no_path_gets_out_of_its_place() {
         reference: None,
     };
     for n in 0..cases(6000) {
-        let source = mutated(&mut rng, "payout:{a.b}/{n}?x={s}&k={$key}&w={$wire_key}{$amount_major}{$currency}");
+        let source =
+            mutated(&mut rng, "payout:{a.b}/{n}?x={s}&k={$key}&w={$wire_key}{$amount_major}{$currency}");
         let source = if rng.bool() { source } else { text(&mut rng, 8) };
         let Ok(template) = Template::parse(&source, Builtin::ALL) else { continue };
         let _ = (template.render_key(&values), template.render_plain(&values));
         let Ok(path) = template.render_path(&values) else { continue };
-        assert!(!path.chars().any(char::is_control) || source.chars().any(char::is_control), "case {n}: {source:?} {path:?}");
+        assert!(
+            !path.chars().any(char::is_control) || source.chars().any(char::is_control),
+            "case {n}: {source:?} {path:?}"
+        );
         let before = path.split('?').next().unwrap_or_default();
         assert!(!before.split('/').any(|part| part == ".." || part == "."), "case {n}: {source:?} {path:?}");
     }

@@ -471,17 +471,74 @@ fn every_page_answers_over_a_hundred_thousand_jobs() {
 #[test]
 fn no_input_makes_a_page_fail() {
     const PIECES: [&str; 24] = [
-        "", "%00", "%0d%0a", "%zz", "%", "..", "%2e%2e", "<script>x</script>", "%3Cscript%3Ex%3C/script%3E", "'\"", "#1", "1",
-        "-1", "99999999999999999999", "9223372036854775807", "2026-11-29", "2026-02-30T25:61", "ready", "rejected", "payout",
-        "bank", "%F0%9F%98%80", "é", "a=b&c",
+        "",
+        "%00",
+        "%0d%0a",
+        "%zz",
+        "%",
+        "..",
+        "%2e%2e",
+        "<script>x</script>",
+        "%3Cscript%3Ex%3C/script%3E",
+        "'\"",
+        "#1",
+        "1",
+        "-1",
+        "99999999999999999999",
+        "9223372036854775807",
+        "2026-11-29",
+        "2026-02-30T25:61",
+        "ready",
+        "rejected",
+        "payout",
+        "bank",
+        "%F0%9F%98%80",
+        "é",
+        "a=b&c",
     ];
     const NAMES: [&str; 22] = [
-        "state", "kind", "reason", "which", "of", "key", "actor", "from", "to", "at", "seq", "span", "name", "scope", "sequence",
-        "why", "note", "answer", "reference", "text", "id", "after",
+        "state",
+        "kind",
+        "reason",
+        "which",
+        "of",
+        "key",
+        "actor",
+        "from",
+        "to",
+        "at",
+        "seq",
+        "span",
+        "name",
+        "scope",
+        "sequence",
+        "why",
+        "note",
+        "answer",
+        "reference",
+        "text",
+        "id",
+        "after",
     ];
     const PATHS: [&str; 18] = [
-        "/", "/doubt", "/parked", "/parked/replay", "/jobs", "/job/1", "/job/1/note", "/job/1/resolve", "/job/1/replay",
-        "/job/1/cancel", "/job/1/confirm", "/providers", "/groups", "/groups/skip", "/audit", "/audit.jsonl", "/pause", "/resume",
+        "/",
+        "/doubt",
+        "/parked",
+        "/parked/replay",
+        "/jobs",
+        "/job/1",
+        "/job/1/note",
+        "/job/1/resolve",
+        "/job/1/replay",
+        "/job/1/cancel",
+        "/job/1/confirm",
+        "/providers",
+        "/groups",
+        "/groups/skip",
+        "/audit",
+        "/audit.jsonl",
+        "/pause",
+        "/resume",
     ];
     let times: u32 = std::env::var("ONCEWARD_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let harness = scene();
@@ -494,15 +551,21 @@ fn no_input_makes_a_page_fail() {
         let pick = |rng: &mut fastrand::Rng, all: &[&'static str]| all[rng.usize(..all.len())];
         let mut path = pick(&mut rng, &PATHS).to_string();
         if rng.u8(..4) == 0 {
-            path = format!("{path}/{}", pick(&mut rng, &PIECES).replace(['#', ' ', '<', '>', '"', 'é', '?'], "x"));
+            path = format!(
+                "{path}/{}",
+                pick(&mut rng, &PIECES).replace(['#', ' ', '<', '>', '"', 'é', '?'], "x")
+            );
         }
         let pairs: Vec<String> = (0..rng.usize(..5))
-            .map(|_| format!("{}={}{}", pick(&mut rng, &NAMES), pick(&mut rng, &PIECES), pick(&mut rng, &PIECES)))
+            .map(|_| {
+                format!("{}={}{}", pick(&mut rng, &NAMES), pick(&mut rng, &PIECES), pick(&mut rng, &PIECES))
+            })
             .collect();
         let pairs = pairs.join("&");
         let answer = match rng.bool() {
             true => {
-                let query: String = pairs.chars().filter(|c| c.is_ascii_graphic() && !"#<>\"".contains(*c)).collect();
+                let query: String =
+                    pairs.chars().filter(|c| c.is_ascii_graphic() && !"#<>\"".contains(*c)).collect();
                 person.get(&format!("{path}?{query}"))
             }
             false => {

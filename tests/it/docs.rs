@@ -53,7 +53,8 @@ fn the_table_of_profiles_is_what_the_profiles_say() {
 fn tests_named(document: &str) -> Vec<&str> {
     let spans = document.split('`').skip(1).step_by(2);
     let is_test = |name: &&str| {
-        name.matches('_').count() >= 3 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        name.matches('_').count() >= 3
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
     spans.filter(is_test).collect()
 }

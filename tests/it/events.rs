@@ -54,7 +54,10 @@ fn copies_restores_prunes_and_audits_are_on_record_with_who_did_them() {
     h.run(&["restore", "copy.db", "--trust-new-keys"]).ok();
     let restored = events(&h, "restore");
     assert_eq!(restored.len(), 1);
-    assert!(detail(&restored[0]).contains("ends at row 4") && detail(&restored[0]).contains("trusted"), "{restored:?}");
+    assert!(
+        detail(&restored[0]).contains("ends at row 4") && detail(&restored[0]).contains("trusted"),
+        "{restored:?}"
+    );
     assert!(restored[0]["actor"].as_str().unwrap().starts_with("cli:ada@"));
     assert_eq!(events(&h, "backup"), Vec::<Value>::new(), "the copy was made before it was told of");
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
@@ -214,7 +217,12 @@ fn card_numbers_in_peoples_words_are_refused_by_the_api_and_the_console_too() {
         .raw(format!("GET /job/1 HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", web.address).as_bytes())
         .unwrap()
         .text();
-    let csrf = page.split("name=\"csrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_string();
+    let csrf = page
+        .split("name=\"csrf\" value=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap()
+        .to_string();
     let said = "4111-1111+1111-1111";
     for (target, fields) in [
         ("/job/1/note", format!("text={said}")),
@@ -226,9 +234,15 @@ fn card_numbers_in_peoples_words_are_refused_by_the_api_and_the_console_too() {
     ] {
         let answer = form(target, &cookie, &format!("csrf={csrf}&{fields}"));
         assert_eq!(answer.status, 422, "{target} {fields}: {answer}");
-        assert!(answer.text().contains("card number") && !answer.text().contains("1111"), "{target}: {answer}");
+        assert!(
+            answer.text().contains("card number") && !answer.text().contains("1111"),
+            "{target}: {answer}"
+        );
     }
-    assert_eq!(form("/job/1/note", &cookie, &format!("csrf={csrf}&text=order+2026-0000-4711-0042")).status, 303);
+    assert_eq!(
+        form("/job/1/note", &cookie, &format!("csrf={csrf}&text=order+2026-0000-4711-0042")).status,
+        303
+    );
     // A provider's own number is taken, whatever it looks like: what happened is never turned away.
     web.post(&format!("/v1/jobs/{key}/confirm"), r#"{"reference":"4111111111111111"}"#).is(200);
     assert_eq!(h.show(&key)["state"], "settled");

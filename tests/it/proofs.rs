@@ -42,7 +42,9 @@ fn each_of_a_hundred_copies_under_load_has_all_that_was_acknowledged_before_it()
                 let sound: String = copy.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
                 assert_eq!(sound, "ok", "{name}");
                 let keys: u32 = copy
-                    .query_row("SELECT count(*) FROM onceward_intents WHERE key GLOB 'k[0-9]*'", [], |row| row.get(0))
+                    .query_row("SELECT count(*) FROM onceward_intents WHERE key GLOB 'k[0-9]*'", [], |row| {
+                        row.get(0)
+                    })
                     .unwrap();
                 assert!(keys >= before, "{name} has {keys} of {before}");
                 assert_eq!(copied["intents"].as_u64(), Some(u64::from(keys)), "{name}");
@@ -105,7 +107,11 @@ fn a_quiet_worker_empties_the_log_and_a_reader_that_keeps_it_from_that_is_named_
     let lines = |from: u32| -> String {
         let big = "x".repeat(200_000);
         (from..from + 90)
-            .map(|n| format!("{{\"kind\":\"raw\",\"key\":\"k{n}\",\"delay\":\"9h\",\"payload\":{{\"a\":\"{big}\"}}}}\n"))
+            .map(|n| {
+                format!(
+                    "{{\"kind\":\"raw\",\"key\":\"k{n}\",\"delay\":\"9h\",\"payload\":{{\"a\":\"{big}\"}}}}\n"
+                )
+            })
             .collect()
     };
     let import = |from: u32| {

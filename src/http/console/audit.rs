@@ -229,7 +229,8 @@ pub fn export(visit: &Visit<'_>) -> Result<Response, Problem> {
     let (name, actor) = ("export from the console", visit.actor.as_str());
     let origin = actor.strip_prefix("console:");
     // Nobody is kept from reading by a disk that is full.
-    if let Err(e) = app.store.tell(Deed { action: EventAction::Audit, name, actor, origin, detail: "jsonl" }) {
+    if let Err(e) = app.store.tell(Deed { action: EventAction::Audit, name, actor, origin, detail: "jsonl" })
+    {
         log::error!("not on record in the file's events: {actor} took the audit away ({e})");
     }
     filter.limit = CHUNK;

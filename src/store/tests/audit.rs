@@ -276,7 +276,10 @@ fn a_flag_that_is_neither_yes_nor_no_is_found() {
     let mut all = Vec::new();
     for (table, flags) in [
         ("onceward_jobs", &["claimable", "due_by_app", "group_paused", "passed_over"][..]),
-        ("onceward_intents", &["unknown", "accepted", "no_resend", "ask_first", "earlier_unknown", "reference_shared"]),
+        (
+            "onceward_intents",
+            &["unknown", "accepted", "no_resend", "ask_first", "earlier_unknown", "reference_shared"],
+        ),
     ] {
         let flags: Vec<String> = flags.iter().map(|flag| flag.to_string()).collect();
         let odd = |before: &Value, _: &str| match before {
@@ -326,7 +329,11 @@ fn a_request_that_is_no_longer_what_was_sent_is_parked_before_it_goes_again() {
         }
         let raw = Connection::open(bench.store.path()).unwrap();
         let id = bench.story("k").job.id;
-        raw.execute(&format!("UPDATE onceward_intents SET {column} = CAST('x' AS {kind}) WHERE id = ?1"), [id.0]).unwrap();
+        raw.execute(
+            &format!("UPDATE onceward_intents SET {column} = CAST('x' AS {kind}) WHERE id = ?1"),
+            [id.0],
+        )
+        .unwrap();
         bench.clock.advance(Duration::from_secs(3600));
         let again: Vec<String> = bench.claims(10).iter().map(|c| c.job().key.to_string()).collect();
         assert_eq!(again, ["sound"], "{column}");
@@ -347,6 +354,13 @@ fn an_amount_that_was_moved_to_another_account_shows_in_the_accounts_sums() {
     .unwrap();
     let verdict = audited(&path, &bench.clock);
     let said: Vec<&str> = verdict.breaks.iter().map(|b| b.what.as_str()).collect();
-    assert!(said.iter().any(|what| what.contains("settled for account mine in EUR: the ledger has 5, the history 0")), "{said:?}");
-    assert!(!said.iter().any(|what| what.starts_with("settled in EUR")), "the currency's sum is as it was: {said:?}");
+    assert!(
+        said.iter()
+            .any(|what| what.contains("settled for account mine in EUR: the ledger has 5, the history 0")),
+        "{said:?}"
+    );
+    assert!(
+        !said.iter().any(|what| what.starts_with("settled in EUR")),
+        "the currency's sum is as it was: {said:?}"
+    );
 }

@@ -96,7 +96,10 @@ fn every_action_and_scope_can_be_written_and_a_place_belongs_to_skip_and_refuse_
 fn who_is_turned_away_is_on_record_and_cannot_fill_the_file() {
     let bench = Bench::new();
     for n in 0..100 {
-        bench.store.denied("api", &format!("192.0.2.{n}:4711\u{7}"), &"no such token ".repeat(99), 0).unwrap();
+        bench
+            .store
+            .denied("api", &format!("192.0.2.{n}:4711\u{7}"), &"no such token ".repeat(99), 0)
+            .unwrap();
     }
     let rows = || told(&bench).into_iter().filter(|(action, ..)| action == "denied").collect::<Vec<_>>();
     let first = rows();
