@@ -1,11 +1,13 @@
 //! `audit verify` and `audit export`
 
 use super::output::talk;
+use super::upkeep::on_record;
 use super::{CliError, Context, Opened, find};
 use crate::clock::Ms;
 use crate::intent::hex;
 use crate::job::{Code, Refusal};
-use crate::store::{Break, ExportFilter, ExportRow, NewFile, Store, Verdict, verify_archive};
+use crate::store::events::EventAction;
+use crate::store::{Break, EventExport, ExportFilter, ExportRow, NewFile, Store, Verdict, verify_archive};
 use crate::worker::anchor;
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -47,6 +49,10 @@ pub struct ExportArgs {
     /// Of one job: its key, or #ID
     #[arg(long)]
     key: Option<String>,
+    /// The events instead of the jobs' history: starts and stops, pauses, who was let in or turned away, copies, prunes,
+    /// audits
+    #[arg(long, conflicts_with = "key")]
+    events: bool,
     /// Into this file, which must not be there yet; else to stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -129,6 +135,17 @@ fn verify(context: &Context) -> Result<(), CliError> {
     bar.finish_and_clear();
     let mut verdict = verdict?;
     let anchors = anchors(&opened, &store, &mut verdict)?;
+    if verdict.damaged {
+        talk("not on record in the file's events: nothing is written to a file whose structure is damaged");
+    } else {
+        let found = format!(
+            "{} rows, ends with {}; {} wrong",
+            verdict.rows,
+            hex(&verdict.head.chain),
+            verdict.broken
+        );
+        on_record(&store, EventAction::Audit, "verify", &found);
+    }
     let view = VerdictView {
         ok: verdict.broken == 0,
         rows: verdict.rows,
@@ -226,6 +243,10 @@ fn verify_file(context: &Context, path: &Path) -> Result<(), CliError> {
     let file = File::open(path).map_err(io)?;
     let store = context.load()?.store_if_there()?;
     let verdict = verify_archive(BufReader::new(file), store.as_ref()).map_err(io)?;
+    if let Some(store) = &store {
+        let found = format!("{}: {} rows, {} wrong", path.display(), verdict.rows, verdict.broken);
+        on_record(store, EventAction::Audit, "archive", &found);
+    }
     let view = ArchiveView {
         ok: verdict.broken == 0,
         rows: verdict.rows,
@@ -266,16 +287,26 @@ fn export(context: &Context, args: ExportArgs) -> Result<(), CliError> {
     let store = context.load()?.store(false, None)?;
     let job = args.key.as_deref().map(|key| find(&store, key)).transpose()?;
     let filter = ExportFilter { since, until, job };
+    let what = if args.events { "export of the events" } else { "export" };
+    let said = |at: Option<Ms>| at.map_or("-".to_string(), |at| at.to_string());
+    let detail =
+        format!("key {}, from {} until {}", args.key.as_deref().unwrap_or("-"), said(since), said(until));
+    on_record(&store, EventAction::Audit, what, &detail);
+    let write = |out: &mut dyn Write| match args.events {
+        true => write_events(&store, &filter, args.format, out),
+        false => write(context, &store, &filter, args.format, out),
+    };
     match &args.output {
-        None => match write(context, &store, &filter, args.format, std::io::stdout().lock()) {
+        None => match write(&mut std::io::stdout().lock()) {
             Err(CliError::Io { error, .. }) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 Err(CliError::Closed)
             }
             other => other.map(drop),
         },
         Some(path) => {
-            let (new, file) = NewFile::create(path).map_err(|e| not_new(path, e))?;
-            let rows = write(context, &store, &filter, args.format, file)?;
+            let (new, mut file) = NewFile::create(path).map_err(|e| not_new(path, e))?;
+            let rows = write(&mut file)?;
+            drop(file);
             new.finish().map_err(|e| not_new(path, e))?;
             talk(&format!("{rows} rows are in {}", path.display()));
             Ok(())
@@ -324,6 +355,77 @@ fn write(
     out.flush().map_err(io)?;
     bar.finish_and_clear();
     Ok(count)
+}
+
+fn write_events(
+    store: &Store,
+    filter: &ExportFilter,
+    format: Format,
+    out: impl Write,
+) -> Result<u64, CliError> {
+    let io = |error| CliError::Io { what: "the export cannot be written".into(), error };
+    let mut out = BufWriter::new(out);
+    let (mut after, mut count) = (0, 0);
+    if format == Format::Csv {
+        line(&mut out, &EVENT_HEADER.map(String::from)).map_err(io)?;
+    }
+    loop {
+        let page = store.export_events(filter, after)?;
+        let Some(last) = page.last() else { break };
+        (after, count) = (last.seq, count + page.len() as u64);
+        for row in &page {
+            match format {
+                Format::Jsonl => {
+                    serde_json::to_writer(&mut out, row).map_err(|e| io(e.into()))?;
+                    out.write_all(b"\n").map_err(io)?;
+                }
+                Format::Csv => line(&mut out, &event_cells(row)).map_err(io)?,
+            }
+        }
+    }
+    out.flush().map_err(io)?;
+    Ok(count)
+}
+
+/// One line of CSV.
+fn line(out: &mut impl Write, cells: &[String]) -> std::io::Result<()> {
+    let mut table = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    table.write_record(cells)?;
+    table.flush()?;
+    out.write_all(table.get_ref())
+}
+
+const EVENT_HEADER: [&str; 12] = [
+    "seq",
+    "at",
+    "actor",
+    "origin",
+    "action",
+    "scope",
+    "name",
+    "sequence",
+    "why",
+    "detail",
+    "content_hash",
+    "chain",
+];
+
+fn event_cells(row: &EventExport) -> [String; 12] {
+    let text = |t: &Option<String>| safe(t.as_deref().unwrap_or_default());
+    [
+        row.seq.to_string(),
+        row.at.clone(),
+        safe(&row.actor),
+        text(&row.origin),
+        row.action.clone(),
+        row.scope.clone(),
+        safe(&row.name),
+        row.sequence.map(|n| n.to_string()).unwrap_or_default(),
+        text(&row.why),
+        text(&row.detail),
+        row.content_hash.clone(),
+        row.chain.clone(),
+    ]
 }
 
 const HEADER: [&str; 20] = [

@@ -95,6 +95,7 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
     findings.extend(opened.config.kinds.values().filter_map(unread));
+    findings.extend(opened.config.kinds.values().filter_map(by_key));
     if let Some(http) = &opened.config.http {
         findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
@@ -155,6 +156,24 @@ fn unread(kind: &Kind) -> Option<Finding> {
             "reply",
             format!(
                 "beware: kind {} moves money and has no `reply`, so that any 2xx settles it, whatever its body says",
+                kind.name
+            ),
+        )
+    })
+}
+
+/// A kind that moves money, may have a next generation by itself, and asks by a key that is the same in each: the answer
+/// may be an earlier generation's object. It can be meant so, where the provider shows the newest first.
+fn by_key(kind: &Kind) -> Option<Finding> {
+    let path = kind.lookup.as_ref()?.path.text();
+    let asks = path.contains("{$key}") && !path.contains("{$wire_key}");
+    let goes_on = !kind.retry_on.is_empty() || kind.terms.lookup.is_some_and(|lookup| lookup.authoritative);
+    (kind.amount_minor.is_some() && asks && goes_on).then(|| {
+        fine(
+            "lookup",
+            format!(
+                "beware: kind {} looks up by {{$key}}, which is the same in every generation: what an earlier one left at the \
+                 provider could be read as the answer for a later one; {{$wire_key}} tells them apart",
                 kind.name
             ),
         )

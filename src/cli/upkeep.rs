@@ -1,12 +1,14 @@
 //! `backup`, `restore` and `prune`
 
 use super::audit::{bar, not_new};
+use super::output::talk;
 use super::{CliError, Context, actor};
 use crate::clock::Ms;
 use crate::config::Kind;
 use crate::intent::hex;
 use crate::job::{Code, JobId, Refusal};
-use crate::store::{Desk, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
+use crate::store::events::EventAction;
+use crate::store::{Deed, Desk, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -46,6 +48,9 @@ pub fn backup(context: &Context, file: &Path) -> Result<(), CliError> {
     });
     bar.finish_and_clear();
     let copied = copied?;
+    let ends =
+        format!("as of {}, ends at row {} with {}", copied.at, copied.head.seq, hex(&copied.head.chain));
+    on_record(&store, EventAction::Backup, &file.display().to_string(), &ends);
     let view = BackupView {
         file,
         copied_at: copied.at.rfc3339(),
@@ -65,6 +70,15 @@ pub fn backup(context: &Context, file: &Path) -> Result<(), CliError> {
             file.display()
         )
     })
+}
+
+/// Puts on record what was done to the file, or that it was read whole. Where that cannot be written (a backup, a file
+/// that is read-only, a full disk), it is said, and what was done stands.
+pub fn on_record(store: &Store, action: EventAction, name: &str, detail: &str) {
+    let actor = actor();
+    if let Err(e) = store.tell(Deed { action, name, actor: &actor, origin: None, detail }) {
+        talk(&format!("not on record in the file's events ({action}): {e}"));
+    }
 }
 
 #[derive(Serialize)]
@@ -160,6 +174,18 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
     if let (Some(path), false) = (&args.archive, args.dry_run) {
         archive(&store, path, found.iter().flat_map(|(_, ids)| ids))?;
     }
+    if !args.dry_run && found.iter().any(|(_, ids)| !ids.is_empty()) {
+        // Before anything goes, and it goes only if this is on record.
+        let store: &Store = &store;
+        let (actor, detail) = (actor(), meant(&found, args));
+        store.tell(Deed {
+            action: EventAction::Prune,
+            name: "jobs",
+            actor: &actor,
+            origin: None,
+            detail: &detail,
+        })?;
+    }
     let mut by_kind = BTreeMap::new();
     let bar = bar(context, "prune");
     bar.set_length(found.iter().map(|(_, ids)| ids.len() as u64).sum());
@@ -190,6 +216,22 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
         lines.push(format!("{} jobs {done}; their keys, references and hashes stay", view.pruned));
         lines.join("\n")
     })
+}
+
+/// What a prune sets out to do, for the events.
+fn meant(found: &[(Retention, Vec<JobId>)], args: &PruneArgs) -> String {
+    let kinds: Vec<String> = found
+        .iter()
+        .filter(|(_, ids)| !ids.is_empty())
+        .map(|(retention, ids)| {
+            format!("{} of kind {} before {}", ids.len(), retention.kind, retention.before)
+        })
+        .collect();
+    let archive = match &args.archive {
+        Some(path) => format!("archive {}", path.display()),
+        None => "no archive".into(),
+    };
+    format!("{archive}{}; up to {}", if args.force { ", --force" } else { "" }, kinds.join(", "))
 }
 
 fn prunable(store: &Store, retention: &Retention) -> Result<Vec<JobId>, CliError> {

@@ -78,7 +78,15 @@ pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respo
     let actor = if matching.iter().all(|(r, _)| r.open) {
         String::new()
     } else {
-        app.guard.check_token(app.http()?, request)?.actor
+        match app.guard.check_token(app.http()?, request) {
+            Ok(caller) => caller.actor,
+            Err(problem) => {
+                if problem.status() == 401 {
+                    app.turned_away("api", request, problem.detail())?;
+                }
+                return Err(problem);
+            }
+        }
     };
     let method = if request.asks_for_head() { "GET" } else { request.method.as_str() };
     let Some((route, parts)) = matching.iter().find(|(r, _)| r.method == method) else {
@@ -319,6 +327,7 @@ struct Resolve {
 
 fn resolve(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
     let Resolve { settled, not_applied, rejected, note } = ask.object(body)?;
+    ask.app.refuse_cards(&[("note", note.as_deref()), ("reason", rejected.as_deref())])?;
     let resolution = match (settled, not_applied, rejected) {
         (Some(reference), false, None) => Resolution::Settled(reference),
         (None, true, None) => Resolution::NotApplied,
@@ -363,6 +372,7 @@ struct Note {
 
 fn note(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
     let Note { text, reversed } = ask.object(body)?;
+    ask.app.refuse_cards(&[("remark", Some(&text))])?;
     let (id, key) = ask.job()?;
     ask.changed(&key, ask.app.store.note(id, &text, reversed, &ask.actor)?)
 }
@@ -375,12 +385,14 @@ struct Why {
 
 fn pause(ask: &Ask<'_>, body: &mut Body, scope: PauseScope) -> Result<Response, Problem> {
     let Why { why } = ask.object(body)?;
+    ask.app.refuse_cards(&[("reason", why.as_deref())])?;
     let changed = ask.app.store.pause(scope, ask.name(), why, &ask.actor)?;
     Response::json(200, &view::paused(scope, ask.name(), true, changed))
 }
 
 fn resume(ask: &Ask<'_>, body: &mut Body, scope: PauseScope) -> Result<Response, Problem> {
     let Why { why } = ask.object(body)?;
+    ask.app.refuse_cards(&[("reason", why.as_deref())])?;
     let changed = ask.app.store.resume(scope, ask.name(), why, &ask.actor)?;
     ask.app.worker.wake();
     Response::json(200, &view::paused(scope, ask.name(), false, changed))

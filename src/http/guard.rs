@@ -32,7 +32,21 @@ pub struct Guard {
     strikes: Mutex<HashMap<IpAddr, Strikes>>,
     secret: RandomState,
     denied: AtomicU64,
+    written: Mutex<Written>,
 }
+
+/// How often the file was told of somebody who was turned away. A write costs a sync of the disk, and whoever has no
+/// token must not be able to cause any number of them.
+struct Written {
+    since: Instant,
+    count: u32,
+    /// Turned away since the last that was written.
+    unwritten: u64,
+}
+
+/// So many are written within [`WRITTEN_SPAN`].
+const WRITTEN_MOST: u32 = 60;
+const WRITTEN_SPAN: Duration = Duration::from_secs(60);
 
 struct Strikes {
     count: u32,
@@ -52,7 +66,27 @@ pub struct Caller {
 impl Guard {
     /// Nobody has been wrong yet.
     pub fn new() -> Guard {
-        Guard { strikes: Mutex::default(), secret: RandomState::new(), denied: AtomicU64::new(0) }
+        let written = Written { since: Instant::now(), count: 0, unwritten: 0 };
+        Guard {
+            strikes: Mutex::default(),
+            secret: RandomState::new(),
+            denied: AtomicU64::new(0),
+            written: Mutex::new(written),
+        }
+    }
+
+    /// Somebody is turned away: is it to be written down? Then with how many before that were not.
+    pub fn to_be_written(&self) -> Option<u64> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.since.elapsed() >= WRITTEN_SPAN {
+            (written.since, written.count) = (Instant::now(), 0);
+        }
+        if written.count >= WRITTEN_MOST {
+            written.unwritten += 1;
+            return None;
+        }
+        written.count += 1;
+        Some(std::mem::take(&mut written.unwritten))
     }
 
     /// How many requests were turned away for a wrong token, since the start.
@@ -173,6 +207,11 @@ pub fn token_hash(http: &Http) -> Result<Hash, Problem> {
         Problem::new(503, "config", "the server's own token cannot be read").with("Retry-After", "30")
     })?;
     Ok(Sha256::digest(token.reveal()).into())
+}
+
+/// Where a request comes from: an address.
+pub fn origin(http: &Http, request: &Request) -> String {
+    caller_address(http, request).to_string()
 }
 
 /// Where a request comes from, as the console names whoever is logged in.

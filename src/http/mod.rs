@@ -81,6 +81,25 @@ fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Response,
 }
 
 impl App {
+    /// Puts on record that a request was turned away at a door. It is turned away whether or not that can be written.
+    fn turned_away(&self, door: &str, request: &Request, why: &str) -> Result<(), Problem> {
+        let Some(unwritten) = self.guard.to_be_written() else { return Ok(()) };
+        let origin = guard::origin(self.http()?, request);
+        if let Err(e) = self.store.denied(door, &origin, why, unwritten) {
+            log::error!("not on record in the file's events: {origin} was turned away at {door} ({e})");
+        }
+        Ok(())
+    }
+
+    /// Refuses a person's own words that hold a card number. A provider's reference is none of them: what it says
+    /// happened is taken, whatever its number looks like.
+    fn refuse_cards(&self, words: &[(&str, Option<&str>)]) -> Result<(), Problem> {
+        for (what, words) in words {
+            self.config.refuse_card_in(what, *words)?;
+        }
+        Ok(())
+    }
+
     /// The config's part for this server.
     fn http(&self) -> Result<&Http, Problem> {
         // There is no server without it.

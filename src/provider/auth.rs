@@ -55,6 +55,23 @@ pub fn identity(provider: &Provider) -> Result<String, String> {
     })
 }
 
+/// All that a provider is called with, as sixteen hexadecimal digits: who calls, the secret of an OAuth2 client and the
+/// secrets that sign too, so that any of them that is changed shows. Empty without any.
+pub fn credentials(provider: &Provider) -> Result<String, String> {
+    let mut parts = vec![identity(provider)?];
+    if let Some(Auth::OAuth2(oauth2)) = &provider.auth {
+        parts.push(text(&oauth2.client_secret)?);
+    }
+    for source in &provider.signing {
+        parts.push(text(source)?);
+    }
+    if parts.iter().all(String::is_empty) {
+        return Ok(String::new());
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    Ok(fingerprint(&parts))
+}
+
 /// A bearer token as a credential.
 pub fn bearer(token: String, fingerprint: String) -> Result<Credential, String> {
     visible(&token, "the bearer token", false)?;

@@ -21,6 +21,7 @@ mod sign;
 mod tests;
 mod tls;
 
+pub use auth::credentials;
 pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
 #[doc(hidden)]
 pub use http::{Answer, Broken, Wire};

@@ -10,7 +10,7 @@ use super::{Store, StoreError, events, ledger, schema};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::JobId;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use std::collections::BTreeMap;
 
 /// Something that is not as it was written.
@@ -63,6 +63,8 @@ pub struct Verdict {
     pub broken: u64,
     /// At most twenty of them, the chain's first.
     pub breaks: Vec<Break>,
+    /// SQLite's own structures are among them: such a file is not to be written to.
+    pub damaged: bool,
 }
 
 /// So many breaks are named one by one.
@@ -79,6 +81,7 @@ impl Verdict {
             totals: BTreeMap::new(),
             broken: 0,
             breaks: Vec::new(),
+            damaged: false,
         }
     }
 
@@ -97,7 +100,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 impl Store {
     /// Checks the whole file: tables, chain, ledger.
     pub fn audit(&self, progress: Progress<'_>) -> Result<Verdict, StoreError> {
-        let conn = self.reader()?;
+        let conn = self.checker()?;
         let snapshot = conn.unchecked_transaction()?;
         let mut verdict = Verdict::new();
         let total = work(&snapshot)?;
@@ -109,6 +112,16 @@ impl Store {
             verdict.report(None, None, what);
         }
         Ok(verdict)
+    }
+
+    /// A connection that can write and does not: SQLite forgets the CHECKs of a file that it opens for reading only, and its
+    /// own check then passes over them. Of a file that cannot be written it opens no other.
+    fn checker(&self) -> Result<Connection, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(self.path(), flags)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        conn.execute_batch("PRAGMA query_only = ON")?;
+        Ok(conn)
     }
 
     /// Walks both chains alone, the history's and the events': the number of rows of history, or the first row that is
@@ -212,6 +225,7 @@ fn tables(conn: &Connection, verdict: &mut Verdict) -> Result<(), StoreError> {
                 conn.query_row(&format!("PRAGMA integrity_check({name})"), [], |row| row.get(0))?;
             if sound != "ok" {
                 verdict.report(None, None, format!("{name}: {sound}"));
+                verdict.damaged = true;
             }
         }
     }

@@ -6,6 +6,7 @@
 //! may have been asked for things that the copy does not know of.
 
 use super::audit::{Head, head};
+use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
 use super::newfile::NewFile;
 use super::record::Recorder;
@@ -329,6 +330,13 @@ impl Mark<'_> {
             }
         }
         tx.count("restores", 1);
+        let detail = format!(
+            "from a copy of {copied} that ends at row {}; {doubtful} jobs may have been sent since{}",
+            end.seq,
+            if self.how.trust_new_keys { "; new keys are trusted, by this person's word" } else { "" }
+        );
+        let event = Event::new(EventAction::Restore, EventScope::Store, "file", &self.how.actor);
+        events::record(tx, Event { detail: Some(&detail), ..event })?;
         log::warn!("restored from a copy of {copied}: {doubtful} jobs may have been sent since");
         Ok(Restored { copied, doubtful, head: end, aside: self.aside.clone() })
     }

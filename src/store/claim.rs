@@ -5,7 +5,7 @@
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
 use super::history::{Action, Entry};
-use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
+use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, facts, history, holds, pauses, rows};
 use crate::clock::Ms;
 use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
@@ -308,6 +308,11 @@ impl Round<'_> {
                 }
             }
         }
+        let g = &intent.generation;
+        if g.unknown && !facts::frozen_as_sent(self.tx.conn(), job.id.0, i64::from(g.number))? {
+            self.park(&job, Reason::Invalid, NOT_AS_SENT, None)?;
+            return Ok(None);
+        }
         match plan(&job, &intent, &kind.terms, &scope, &self.now) {
             Plan::Go(step) => self.lease(job, intent, kind, scope, step),
             Plan::Wait(until) => {
@@ -418,6 +423,10 @@ impl Round<'_> {
         park(self.tx, self.desk, job, reason, why, intent, self.owner.actor())
     }
 }
+
+/// Said where the file no longer has what was sent: neither may it go again, nor may its look-up be trusted.
+const NOT_AS_SENT: &str = "the request in the file is not the one that was sent: somebody has changed the file (`onceward \
+   audit verify`). It may have taken effect: look at the provider, then resolve it";
 
 /// Said in the history of each re-send that a kind's `on_unknown` brings about.
 const AT_LEAST_ONCE: &str =

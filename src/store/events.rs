@@ -231,11 +231,13 @@ const DENIED_NOW: &str = "SELECT count(*) FROM
 impl Store {
     /// Somebody was turned away at `door` (`api`, `console`), coming from `origin` (an address). Each is counted in
     /// `denied`; at most 60 a minute are written as events. What comes from outside is shortened, and is written
-    /// without control characters; give no part of the token itself.
-    pub fn denied(&self, door: &str, origin: &str, why: &str) -> Result<(), StoreError> {
+    /// without control characters; give no part of the token itself. `unwritten`: so many more were turned away since the
+    /// last call, and are counted with this one.
+    pub fn denied(&self, door: &str, origin: &str, why: &str, unwritten: u64) -> Result<(), StoreError> {
         let (door, origin, why) = (plain(door), plain(origin), plain(why));
+        let more = (unwritten > 0).then(|| format!("and {unwritten} more since the last that is on record"));
         self.write(move |tx| {
-            tx.count("denied", 1);
+            tx.count("denied", i64::try_from(unwritten.saturating_add(1)).unwrap_or(i64::MAX));
             let since = Ms(tx.now().0).minus(DENIED_SPAN);
             let written: i64 =
                 tx.conn().prepare_cached(DENIED_NOW)?.query_row((DENIED_MAX, since.0), |row| row.get(0))?;
@@ -244,7 +246,7 @@ impl Store {
             }
             // Nobody is known to have done it.
             let event = Event::new(EventAction::Denied, EventScope::Door, &door, "unknown");
-            record(tx, Event { origin: Some(&origin), why: Some(&why), ..event })
+            record(tx, Event { origin: Some(&origin), why: Some(&why), detail: more.as_deref(), ..event })
         })
     }
 }
@@ -260,6 +262,6 @@ impl Store {
     }
 }
 
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -115,6 +115,37 @@ impl ExportRow {
     }
 }
 
+/// One event as it is exported: what belongs to no single job. `None` is a null in the file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct EventExport {
+    /// Its number, in a sequence of the events' own.
+    pub seq: i64,
+    /// When, as RFC 3339.
+    pub at: String,
+    /// The same as UTC milliseconds.
+    pub at_ms: i64,
+    /// Who.
+    pub actor: String,
+    /// Where from.
+    pub origin: Option<String>,
+    /// What.
+    pub action: String,
+    /// To what sort of thing.
+    pub scope: String,
+    /// To which.
+    pub name: String,
+    /// The place in a group.
+    pub sequence: Option<i64>,
+    /// Why.
+    pub why: Option<String>,
+    /// Further facts.
+    pub detail: Option<String>,
+    /// SHA-256 of all the columns before.
+    pub content_hash: String,
+    /// The events' own chain.
+    pub chain: String,
+}
+
 /// Which rows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExportFilter {
@@ -141,6 +172,9 @@ const OF_JOB: &str = concat!(
     AND (:until IS NULL OR at_ms < :until)
   ORDER BY seq LIMIT 500"
 );
+const EVENTS: &str = "SELECT seq, at_ms, actor, origin, action, scope, name, sequence, why, detail, content_hash, chain
+  FROM onceward_events WHERE seq > :after AND (:since IS NULL OR at_ms >= :since) AND (:until IS NULL OR at_ms < :until)
+  ORDER BY seq LIMIT 500";
 const CHAIN: &str = "SELECT chain FROM onceward_history WHERE seq = ?1";
 
 impl Store {
@@ -170,6 +204,36 @@ impl Store {
             }
         }
         Ok(rows)
+    }
+
+    /// Up to 500 events after `after`, oldest first; the filter's job is not asked.
+    pub fn export_events(&self, filter: &ExportFilter, after: i64) -> Result<Vec<EventExport>, StoreError> {
+        let conn = self.reader()?;
+        let mut statement = conn.prepare_cached(EVENTS)?;
+        let (since, until) = (filter.since.map(|at| at.0), filter.until.map(|at| at.0));
+        let rows = statement.query_map(
+            named_params! { ":after": after, ":since": since, ":until": until },
+            |row| {
+                let hash = |i: usize| row.get::<_, Vec<u8>>(i).map(|bytes| crate::intent::hex(&bytes));
+                let at_ms = row.get(1)?;
+                Ok(EventExport {
+                    seq: row.get(0)?,
+                    at: Ms(at_ms).rfc3339(),
+                    at_ms,
+                    actor: row.get(2)?,
+                    origin: row.get(3)?,
+                    action: row.get(4)?,
+                    scope: row.get(5)?,
+                    name: row.get(6)?,
+                    sequence: row.get(7)?,
+                    why: row.get(8)?,
+                    detail: row.get(9)?,
+                    content_hash: hash(10)?,
+                    chain: hash(11)?,
+                })
+            },
+        )?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// The chain's hash before a row: what an archive's line needs to be checked by itself.
@@ -292,6 +356,10 @@ fn check_line(
         serde_json::from_value(value).map_err(|e| (None, None, format!("it is no row of history: {e}")))?;
     verdict.rows += 1;
     let wrong = |what: String| (Some(row.seq), Some(JobId(row.job)), what);
+    // For people; the chain takes the milliseconds.
+    if row.at != Ms(row.at_ms).rfc3339() {
+        return Err(wrong("`at` is not the time of `at_ms`".into()));
+    }
     let before = super::audit::unhex(&previous).ok_or_else(|| wrong("`previous` cannot be read".into()))?;
     match row.raw().check(&before) {
         Ok(true) => {}

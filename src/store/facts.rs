@@ -7,8 +7,10 @@ use super::StoreError;
 use super::history::{Action, Entry};
 use crate::intent::{IntentState, hex};
 use crate::job::State;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The record of one row of history.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub struct Record {
     /// Where it stands, unless that is what [`Standing::usual`] says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
+    /// SHA-256 of the request that left and is in doubt: what is sent again must be this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen_sha256: Option<String>,
     /// Job row, payload and words were pruned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pruned: bool,
@@ -152,12 +157,68 @@ pub fn record(conn: &Connection, entry: &Entry) -> Result<Option<String>, StoreE
     let record = Record {
         content: (asked || amended).then_some(content),
         standing: (standing != Standing::usual(entry.to)).then_some(standing),
+        frozen_sha256: match entry.action {
+            Action::Request | Action::Crash if entry.to != Some(State::Settled) => {
+                in_doubt(conn, entry.job.0)?
+            }
+            _ => None,
+        },
         pruned: false,
     };
     if record == Record::default() {
         return Ok(None);
     }
     write(&record).map(Some)
+}
+
+const UNKNOWN: &str = "SELECT unknown FROM onceward_intents WHERE id = ?1";
+
+/// The hash of what was sent, if its outcome is unknown.
+fn in_doubt(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
+    let unknown: bool = conn.prepare_cached(UNKNOWN)?.query_row([id], |row| row.get(0))?;
+    if unknown { frozen_sha256(conn, id) } else { Ok(None) }
+}
+
+const FROZEN: &str =
+    "SELECT frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup, scope_send, scope_lookup
+  FROM onceward_intents WHERE id = ?1";
+
+/// SHA-256 over the frozen request and where it goes, each part with its length before it; `None` without one.
+pub fn frozen_sha256(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
+    let mut statement = conn.prepare_cached(FROZEN)?;
+    let mut rows = statement.query([id])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    if row.get_ref(0)? == ValueRef::Null {
+        return Ok(None);
+    }
+    let mut hash = Sha256::new();
+    for i in 0..7 {
+        match row.get_ref(i)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                hash.update((bytes.len() as u64 + 1).to_be_bytes());
+                hash.update(bytes);
+            }
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => hash.update(0u64.to_be_bytes()),
+        }
+    }
+    Ok(Some(hex(&hash.finalize())))
+}
+
+const RECORDS: &str =
+    "SELECT record FROM onceward_history WHERE job_id = ?1 AND record IS NOT NULL ORDER BY seq DESC";
+
+/// Is the frozen request of this generation still the one that left, as far as the history says what left?
+pub fn frozen_as_sent(conn: &Connection, id: i64, generation: i64) -> Result<bool, StoreError> {
+    let mut statement = conn.prepare_cached(RECORDS)?;
+    let mut rows = statement.query([id])?;
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        let record = serde_json::from_str::<Record>(&text).ok();
+        let Some(Record { frozen_sha256: Some(told), standing, .. }) = record else { continue };
+        let of = standing.map_or(1, |standing| standing.generation);
+        return Ok(of != generation || frozen_sha256(conn, id)? == Some(told));
+    }
+    Ok(true)
 }
 
 /// The record as it stands in the file.

@@ -1,13 +1,15 @@
 //! The ledger against its history: every intent and job, a key at a time.
 //!
 //! The history of each key is folded into what it says of intent and job, and that is compared with the rows. Not held by
-//! the history are the working figures of the present generation (sends, window, look-ups, the frozen request), a job's
+//! the history are the working figures of the present generation (sends, window, look-ups; the frozen request is
+//! held once it is in doubt), a job's
 //! priority, due time, spent attempts and last words, the places that groups passed, holds, owners and the inbox.
 
 use super::StoreError;
 use super::audit::Verdict;
 use super::facts::{self, COLUMNS, Content, Record, Standing};
 use super::history::Action;
+use super::totals::{Side, Totals};
 use crate::intent::{self, IntentState, hex};
 use crate::job::State;
 use crate::json::Json;
@@ -32,6 +34,17 @@ const NEVER: &[(&str, &str)] = &[
     (
         "SELECT j.id FROM onceward_jobs j WHERE NOT EXISTS (SELECT 1 FROM onceward_intents i WHERE i.id = j.id) LIMIT 1",
         "a job has no intent: job",
+    ),
+    // Also where the file can only be read, and SQLite's own check knows no CHECK.
+    (
+        "SELECT id FROM onceward_jobs WHERE claimable NOT IN (0,1) OR due_by_app NOT IN (0,1) OR group_paused NOT IN (0,1)
+           OR passed_over NOT IN (0,1) LIMIT 1",
+        "a flag is neither 0 nor 1: job",
+    ),
+    (
+        "SELECT id FROM onceward_intents WHERE unknown NOT IN (0,1) OR accepted NOT IN (0,1) OR no_resend NOT IN (0,1)
+           OR ask_first NOT IN (0,1) OR earlier_unknown NOT IN (0,1) OR reference_shared NOT IN (0,1) LIMIT 1",
+        "a flag is neither 0 nor 1: intent",
     ),
     (
         "SELECT reference FROM onceward_intents WHERE reference IS NOT NULL AND reference_shared = 0
@@ -94,15 +107,31 @@ pub fn check(
     }
     let mut statement = conn.prepare(INTENTS)?;
     let mut rows = statement.query([])?;
+    let mut totals = Totals::default();
     while let Some(row) = rows.next()? {
         let one = One::read(row)?;
         let fold = Fold::of(conn, one.id, verdict)?;
         one.against(&fold, verdict);
+        one.total(&fold, &mut totals, verdict)?;
+        if !fold.pruned
+            && let Some(what) = request_differs(conn, one.id, &fold)?
+        {
+            verdict.report(Some(fold.last_seq), Some(one.id), what);
+        }
         verdict.intents += 1;
         if verdict.intents.is_multiple_of(1000) {
             progress(verdict.intents);
         }
     }
+    totals.differing(|account, currency, ledger, history| {
+        let account = account.map_or("no account".to_string(), |account| format!("account {account}"));
+        let currency = currency.unwrap_or("no currency");
+        verdict.report(
+            None,
+            None,
+            format!("settled for {account} in {currency}: the ledger has {ledger}, the history {history} (minor units)"),
+        );
+    })?;
     for (currency, total) in verdict.totals.clone() {
         if total.ledger_minor != total.history_minor {
             let (ledger, history) = (total.ledger_minor, total.history_minor);
@@ -132,6 +161,8 @@ struct Fold {
     result: Option<String>,
     settled: bool,
     pruned: bool,
+    /// SHA-256 of the request that left under this generation, once it was in doubt.
+    frozen: Option<(i64, String)>,
 }
 
 impl Fold {
@@ -173,6 +204,9 @@ impl Fold {
             Some(Err(e)) => return Ok(Err(format!("its record cannot be read: {e}"))),
         };
         self.pruned |= record.pruned;
+        if let Some(hash) = record.frozen_sha256 {
+            self.frozen = Some((record.standing.as_ref().map_or(1, |s| s.generation), hash));
+        }
         if action == Action::Note {
             return Ok(Ok(()));
         }
@@ -263,7 +297,6 @@ impl One {
         if self.result.as_ref() != result && !(fold.pruned && self.result.is_none()) {
             verdict.report(seq, id, "the provider's answer (result) is not the one that settled it");
         }
-        self.total(fold, settled, verdict);
         match &self.job {
             None if fold.pruned => verdict.pruned += 1,
             None => verdict.report(seq, id, "its job is gone, and no prune is on record"),
@@ -276,19 +309,27 @@ impl One {
         }
     }
 
-    fn total(&self, fold: &Fold, settled: bool, verdict: &mut Verdict) {
+    /// Adds it to the sums, from either side.
+    fn total(&self, fold: &Fold, totals: &mut Totals, verdict: &mut Verdict) -> Result<(), StoreError> {
         let told = fold.content.as_ref().unwrap_or(&self.content);
-        if settled {
+        let mut add = |side: Side, content: &Content| {
+            let (account, currency) = (content.account.as_deref(), content.currency.as_deref());
+            totals.add(side, account, currency, content.amount_minor.unwrap_or(0))
+        };
+        if self.standing.state == IntentState::Settled.as_str() {
+            add(Side::Ledger, &self.content)?;
             let currency = self.content.currency.clone().unwrap_or_default();
             let total = verdict.totals.entry(currency).or_default();
             total.settled += 1;
             total.ledger_minor += i128::from(self.content.amount_minor.unwrap_or(0));
         }
         if fold.settled {
+            add(Side::History, told)?;
             let currency = told.currency.clone().unwrap_or_default();
             verdict.totals.entry(currency).or_default().history_minor +=
                 i128::from(told.amount_minor.unwrap_or(0));
         }
+        Ok(())
     }
 
     fn standing_differs(&self, standing: &Standing, fold: &Fold) -> Option<String> {
@@ -343,6 +384,16 @@ impl One {
         (hex(&content.hash()) != self.content.content_sha256)
             .then(|| "kind, payload, account, amount and currency do not give its content hash".to_string())
     }
+}
+
+/// Is the frozen request the one that left under the present generation?
+fn request_differs(conn: &Connection, id: i64, fold: &Fold) -> Result<Option<String>, StoreError> {
+    let Some((generation, told)) = &fold.frozen else { return Ok(None) };
+    if fold.standing.as_ref().is_none_or(|standing| standing.generation != *generation) {
+        return Ok(None);
+    }
+    let found = facts::frozen_sha256(conn, id)?;
+    Ok((found.as_ref() != Some(told)).then(|| "its frozen request is not the one that was sent".to_string()))
 }
 
 /// May a job be in `now` when its last row of history left it in `then`? Claims, promotions and turns in a group write none.

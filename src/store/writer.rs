@@ -252,9 +252,12 @@ impl Desk {
             .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
         let Ok(version) = version else { return };
         let before = self.seen.replace(version);
-        if before.is_some_and(|before| before != version)
-            && let Some(call) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner)
-        {
+        let foreign = before.is_some_and(|before| before != version);
+        if foreign {
+            // What others wrote stands in the log too, and they may be gone.
+            self.written = Some(Instant::now());
+        }
+        if foreign && let Some(call) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
             call();
         }
     }

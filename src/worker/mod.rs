@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::crash;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::pace::Pace;
-use crate::provider::Call;
+use crate::provider::{self, Call};
 use crate::store::{Claim, Owner, Store, StoreError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
@@ -191,6 +191,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     }
     store.notice_set_back()?;
     let (owner, lock) = store.register(&options.name)?;
+    note_credentials(&store, trade.config(), &owner)?;
     let recovered = store.recover(&owner)?;
     if recovered > 0 {
         log::warn!("{recovered} jobs of dead workers were taken over");
@@ -231,6 +232,17 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
         }
     }
     Ok(ended)
+}
+
+/// Tells the events by which credentials this worker goes, where they are not as before. One that cannot be read is told
+/// by the calls that need it.
+fn note_credentials(store: &Store, config: &Config, owner: &Owner) -> Result<(), StoreError> {
+    let seen: Vec<(String, String)> = config
+        .providers
+        .values()
+        .filter_map(|p| Some((p.name.clone(), provider::credentials(p).ok()?)))
+        .collect();
+    store.note_credentials(&seen, owner.actor())
 }
 
 struct Dispatcher {

@@ -466,3 +466,119 @@ fn every_page_answers_over_a_hundred_thousand_jobs() {
     }
     assert_eq!(seen.len(), 200);
 }
+
+/// Whatever is asked of a page or said in a form: no 5xx, nothing of it unescaped, and the worker goes on.
+#[test]
+fn no_input_makes_a_page_fail() {
+    const PIECES: [&str; 24] = [
+        "",
+        "%00",
+        "%0d%0a",
+        "%zz",
+        "%",
+        "..",
+        "%2e%2e",
+        "<script>x</script>",
+        "%3Cscript%3Ex%3C/script%3E",
+        "'\"",
+        "#1",
+        "1",
+        "-1",
+        "99999999999999999999",
+        "9223372036854775807",
+        "2026-11-29",
+        "2026-02-30T25:61",
+        "ready",
+        "rejected",
+        "payout",
+        "bank",
+        "%F0%9F%98%80",
+        "é",
+        "a=b&c",
+    ];
+    const NAMES: [&str; 22] = [
+        "state",
+        "kind",
+        "reason",
+        "which",
+        "of",
+        "key",
+        "actor",
+        "from",
+        "to",
+        "at",
+        "seq",
+        "span",
+        "name",
+        "scope",
+        "sequence",
+        "why",
+        "note",
+        "answer",
+        "reference",
+        "text",
+        "id",
+        "after",
+    ];
+    const PATHS: [&str; 18] = [
+        "/",
+        "/doubt",
+        "/parked",
+        "/parked/replay",
+        "/jobs",
+        "/job/1",
+        "/job/1/note",
+        "/job/1/resolve",
+        "/job/1/replay",
+        "/job/1/cancel",
+        "/job/1/confirm",
+        "/providers",
+        "/groups",
+        "/groups/skip",
+        "/audit",
+        "/audit.jsonl",
+        "/pause",
+        "/resume",
+    ];
+    let times: u32 = std::env::var("ONCEWARD_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let harness = scene();
+    refused(&harness);
+    let web = harness.serve();
+    let person = Person::enter(&web);
+    let csrf = person.csrf();
+    let mut rng = fastrand::Rng::with_seed(20_261_129);
+    for n in 0..700 * times {
+        let pick = |rng: &mut fastrand::Rng, all: &[&'static str]| all[rng.usize(..all.len())];
+        let mut path = pick(&mut rng, &PATHS).to_string();
+        if rng.u8(..4) == 0 {
+            path = format!(
+                "{path}/{}",
+                pick(&mut rng, &PIECES).replace(['#', ' ', '<', '>', '"', 'é', '?'], "x")
+            );
+        }
+        let pairs: Vec<String> = (0..rng.usize(..5))
+            .map(|_| {
+                format!("{}={}{}", pick(&mut rng, &NAMES), pick(&mut rng, &PIECES), pick(&mut rng, &PIECES))
+            })
+            .collect();
+        let pairs = pairs.join("&");
+        let answer = match rng.bool() {
+            true => {
+                let query: String =
+                    pairs.chars().filter(|c| c.is_ascii_graphic() && !"#<>\"".contains(*c)).collect();
+                person.get(&format!("{path}?{query}"))
+            }
+            false => {
+                let csrf = if rng.u8(..8) == 0 { "wrong" } else { &csrf };
+                person.post(&path, "", &format!("csrf={csrf}&{pairs}"))
+            }
+        };
+        assert!(answer.status < 500, "case {n}: {path} {pairs}: {answer}");
+        let is_page = answer.field("content-type").is_some_and(|of| of.starts_with("text/html"));
+        assert!(!is_page || !answer.text().contains("<script>x"), "case {n}: {path} {pairs}: {answer}");
+    }
+    assert_eq!(person.get("/").status, 200);
+    let log = std::fs::read_to_string(harness.dir.path().join("workers.log")).expect("the log");
+    assert!(!log.contains("panick"), "{log}");
+    assert_eq!(harness.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}

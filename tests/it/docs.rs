@@ -48,3 +48,43 @@ fn the_table_of_profiles_is_what_the_profiles_say() {
         assert_eq!(said, profile.window, "{name}");
     }
 }
+
+/// Every `name_of_a_test` in a document that promises something.
+fn tests_named(document: &str) -> Vec<&str> {
+    let spans = document.split('`').skip(1).step_by(2);
+    let is_test = |name: &&str| {
+        name.matches('_').count() >= 3
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    spans.filter(is_test).collect()
+}
+
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).expect("a source is text"));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_is_there() {
+    let document = include_str!("../../docs/guarantees.md");
+    let names = tests_named(document);
+    assert!(names.len() > 50, "{}", names.len());
+    let mut all = String::new();
+    for folder in ["src", "tests"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut all);
+    }
+    let there = |name: &str| {
+        let head = format!("fn {name}(");
+        // A test of its own, or one that a macro makes of its name.
+        all.match_indices(&head).any(|(at, _)| all[..at].trim_end().ends_with("#[test]"))
+            || all.lines().any(|line| line.trim_start().starts_with(name))
+    };
+    let missing: Vec<&str> = names.into_iter().filter(|name| !there(name)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}

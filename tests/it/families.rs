@@ -390,3 +390,18 @@ fn a_limit_is_waited_for_by_the_providers_own_header() {
         assert_eq!(server.got().len(), 1);
     }
 }
+
+#[test]
+fn check_speaks_up_for_a_look_up_that_cannot_tell_generations_apart() {
+    let said = |scene: Scene| scene.start().run(&["check"]).ok().stdout;
+    let hint = "the same in every generation";
+    assert!(said(Scene::new(Family::B).with_lookup(true)).contains(hint));
+    assert!(
+        !said(Scene::new(Family::B).with_lookup(false)).contains(hint),
+        "it starts no generation by itself"
+    );
+    let by_wire_key = Scene::new(Family::B)
+        .with_lookup(true)
+        .set(|s| s.lookup = s.lookup.take().map(|l| l.replace("{$key}", "{$wire_key}")));
+    assert!(!said(by_wire_key).contains(hint));
+}

@@ -8,7 +8,8 @@ use crate::http::wire::{Body, Out};
 use crate::job::JobId;
 use crate::json::Json;
 use crate::provider::redact;
-use crate::store::{Entry, EventRow, Store, TrailFilter, TrailRow};
+use crate::store::events::EventAction;
+use crate::store::{Deed, Entry, EventRow, Store, TrailFilter, TrailRow};
 use crate::view;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -172,6 +173,7 @@ fn action_words(action: &str) -> &str {
         "prune" => "Pruned",
         "clock" => "Clock set back",
         "config" => "Config changed",
+        "audit" => "Read whole",
         other => other,
     }
 }
@@ -224,6 +226,13 @@ pub fn export(visit: &Visit<'_>) -> Result<Response, Problem> {
     let Asked { mut filter, nothing, .. } = Asked::read(visit)?;
     let app = Arc::clone(visit.app);
     log::info!("{} takes the audit away (until {})", visit.actor, instant(app.clock.now()));
+    let (name, actor) = ("export from the console", visit.actor.as_str());
+    let origin = actor.strip_prefix("console:");
+    // Nobody is kept from reading by a disk that is full.
+    if let Err(e) = app.store.tell(Deed { action: EventAction::Audit, name, actor, origin, detail: "jsonl" })
+    {
+        log::error!("not on record in the file's events: {actor} took the audit away ({e})");
+    }
     filter.limit = CHUNK;
     let write = move |_: &mut Body, out: &mut Out| {
         let gone =

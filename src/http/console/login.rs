@@ -55,8 +55,7 @@ pub fn take(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respon
         Ok(pair) => pair,
         Err(problem) => {
             if problem.status() == 401 {
-                // What cannot be recorded does not let anybody in.
-                app.store.denied("console", &address(http, request), "a wrong token at the login")?;
+                app.turned_away("console", request, "a wrong token at the login")?;
             }
             let words = match problem.status() {
                 401 => "This is not the token.".to_string(),

@@ -39,6 +39,9 @@ use std::sync::Arc;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
+/// The fields of forms that hold a person's words, and what they are called.
+const WORDS: &[(&str, &str)] = &[("note", "note"), ("why", "reason"), ("text", "remark")];
+
 /// One request of somebody who is logged in.
 struct Visit<'a> {
     app: &'a Arc<App>,
@@ -138,6 +141,10 @@ impl<'a> Visit<'a> {
     fn change(&self, path: &[&str], body: &mut Body) -> Result<Response, Problem> {
         let form = Form::read(self.request, body)?;
         self.check(&form)?;
+        // A person's words are kept for ever, whichever form they stand in.
+        for (name, what) in WORDS {
+            self.app.config.refuse_card_in(what, form.get(name))?;
+        }
         match path {
             ["logout"] => Ok(login::leave(self)),
             ["job", id, verb] => act::on_job(self, id, verb, &form),

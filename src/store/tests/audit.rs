@@ -268,3 +268,99 @@ fn the_totals_by_currency_are_those_of_the_history() {
     assert_eq!((verdict.uncovered, verdict.pruned, verdict.broken), (0, 0, 0));
     assert_eq!(verdict.head.seq, i64::try_from(verdict.rows).unwrap());
 }
+
+/// Flags of what is being worked on: none of them may be anything but 0 or 1, whoever switched the checks off.
+#[test]
+fn a_flag_that_is_neither_yes_nor_no_is_found() {
+    let bench = full();
+    let mut all = Vec::new();
+    for (table, flags) in [
+        ("onceward_jobs", &["claimable", "due_by_app", "group_paused", "passed_over"][..]),
+        (
+            "onceward_intents",
+            &["unknown", "accepted", "no_resend", "ask_first", "earlier_unknown", "reference_shared"],
+        ),
+    ] {
+        let flags: Vec<String> = flags.iter().map(|flag| flag.to_string()).collect();
+        let odd = |before: &Value, _: &str| match before {
+            Value::Integer(_) => vec![Value::Integer(2), Value::Integer(-1), Value::Integer(i64::MAX)],
+            other => panic!("{other:?} is no flag"),
+        };
+        all.extend(missed(&bench, table, "id", &flags, odd));
+    }
+    assert_eq!(all, Vec::<String>::new());
+}
+
+/// What is sent again must be what was sent: a changed frozen request is found by the audit, and by the claim before it
+/// leaves.
+#[test]
+fn a_frozen_request_that_was_changed_while_it_is_in_doubt_is_found() {
+    let bench = full();
+    let id = bench.story("unknown").job.id;
+    let columns = [
+        "frozen_method",
+        "frozen_path",
+        "frozen_headers",
+        "frozen_body",
+        "frozen_lookup",
+        "scope_send",
+        "scope_lookup",
+    ];
+    for column in columns {
+        let kind = if column == "frozen_body" { "BLOB" } else { "TEXT" };
+        let (_dir, path) = unguarded(&bench);
+        let raw = Connection::open(&path).unwrap();
+        raw.execute(&format!("UPDATE onceward_intents SET {column} = CAST(coalesce({column}, '') || 'x' AS {kind}) WHERE id = ?1"), [id.0])
+            .unwrap();
+        let verdict = audited(&path, &bench.clock);
+        let found = verdict.breaks.iter().any(|b| b.job == Some(id) && b.what.contains("frozen request"));
+        assert!(found, "{column}: {:?}", verdict.breaks);
+    }
+}
+
+#[test]
+fn a_request_that_is_no_longer_what_was_sent_is_parked_before_it_goes_again() {
+    for (column, kind) in [("frozen_body", "BLOB"), ("frozen_lookup", "TEXT")] {
+        let bench = Bench::new();
+        bench.enqueue("b", "k");
+        bench.enqueue("b", "sound");
+        for claim in bench.claims(10) {
+            bench.end(claim, Class::Timeout);
+        }
+        let raw = Connection::open(bench.store.path()).unwrap();
+        let id = bench.story("k").job.id;
+        raw.execute(
+            &format!("UPDATE onceward_intents SET {column} = CAST('x' AS {kind}) WHERE id = ?1"),
+            [id.0],
+        )
+        .unwrap();
+        bench.clock.advance(Duration::from_secs(3600));
+        let again: Vec<String> = bench.claims(10).iter().map(|c| c.job().key.to_string()).collect();
+        assert_eq!(again, ["sound"], "{column}");
+        let story = bench.story("k");
+        assert_eq!(story.job.park_reason, Some(Reason::Invalid), "{column}");
+        assert_eq!(story.intent.state, IntentState::Requested, "in doubt it stays");
+    }
+}
+
+#[test]
+fn an_amount_that_was_moved_to_another_account_shows_in_the_accounts_sums() {
+    let bench = full();
+    let (_dir, path) = unguarded(&bench);
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch(
+        "DROP TRIGGER onceward_settled_never_changes; UPDATE onceward_intents SET account = 'mine' WHERE key = 'settled'",
+    )
+    .unwrap();
+    let verdict = audited(&path, &bench.clock);
+    let said: Vec<&str> = verdict.breaks.iter().map(|b| b.what.as_str()).collect();
+    assert!(
+        said.iter()
+            .any(|what| what.contains("settled for account mine in EUR: the ledger has 5, the history 0")),
+        "{said:?}"
+    );
+    assert!(
+        !said.iter().any(|what| what.starts_with("settled in EUR")),
+        "the currency's sum is as it was: {said:?}"
+    );
+}

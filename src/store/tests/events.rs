@@ -96,7 +96,10 @@ fn every_action_and_scope_can_be_written_and_a_place_belongs_to_skip_and_refuse_
 fn who_is_turned_away_is_on_record_and_cannot_fill_the_file() {
     let bench = Bench::new();
     for n in 0..100 {
-        bench.store.denied("api", &format!("192.0.2.{n}:4711\u{7}"), &"no such token ".repeat(99)).unwrap();
+        bench
+            .store
+            .denied("api", &format!("192.0.2.{n}:4711\u{7}"), &"no such token ".repeat(99), 0)
+            .unwrap();
     }
     let rows = || told(&bench).into_iter().filter(|(action, ..)| action == "denied").collect::<Vec<_>>();
     let first = rows();
@@ -106,7 +109,7 @@ fn who_is_turned_away_is_on_record_and_cannot_fill_the_file() {
     assert_eq!(origin.as_deref(), Some("192.0.2.0:4711"));
     assert_eq!(bench.store.stats().unwrap().counters["denied"], 100, "each is counted");
     bench.clock.advance(Duration::from_secs(61));
-    bench.store.denied("api", "192.0.2.1:4711", "no token").unwrap();
+    bench.store.denied("api", "192.0.2.1:4711", "no token", 0).unwrap();
     assert_eq!(rows().len(), 61, "a minute later they are written again");
     let longest: i64 = bench
         .store
