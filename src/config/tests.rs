@@ -235,9 +235,15 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "cannot travel",
     );
     // Generic keys may be the credential's, for all that anybody knows.
-    check("auth = { bearer", "account = 'a'\nauth = { bearer", "providers.bank.account", "its scope is unknown");
+    check(
+        "auth = { bearer",
+        "account = 'a'\nauth = { bearer",
+        "providers.bank.account",
+        "its scope is unknown",
+    );
     let named = |account: &str| {
-        let text = EXAMPLE.replacen("profile = \"generic\"", &format!("profile = 'square'\naccount = {account}"), 1);
+        let text =
+            EXAMPLE.replacen("profile = \"generic\"", &format!("profile = 'square'\naccount = {account}"), 1);
         parse(&text).map(|config| config.providers["bank"].account.clone()).map_err(|e| e.to_string())
     };
     assert_eq!(named("'L-1'"), Ok(Some("L-1".into())));

@@ -270,7 +270,8 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
 
 /// The first of the profile's (status, code) pairs that fits.
 fn rule<'p>(profile: &'p Profile, status: u16, doc: Option<&Json>) -> Option<&'p StatusRule> {
-    let has = |code: &BodyCode| doc.is_some_and(|doc| any_scalar_at(doc, &code.at, &|found| code.fits(found)));
+    let has =
+        |code: &BodyCode| doc.is_some_and(|doc| any_scalar_at(doc, &code.at, &|found| code.fits(found)));
     profile.statuses.iter().find(|rule| rule.fits(status, has))
 }
 

@@ -270,10 +270,8 @@ fn check_with_promtool(text: &str) {
         return;
     };
     // It knows the older text format, in which a counter is announced under the name of its sample.
-    let counters: Vec<&str> = text
-        .lines()
-        .filter_map(|l| l.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
-        .collect();
+    let counters: Vec<&str> =
+        text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
     let plain: String = text
         .lines()
         .filter(|l| *l != "# EOF" && !l.starts_with("# UNIT"))
@@ -282,9 +280,11 @@ fn check_with_promtool(text: &str) {
             _ => format!("{l}\n"),
         })
         .collect();
-    std::io::Write::write_all(&mut child.stdin.take().expect("its input"), plain.as_bytes()).expect("it reads");
+    std::io::Write::write_all(&mut child.stdin.take().expect("its input"), plain.as_bytes())
+        .expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{plain}");
 }
 

@@ -21,7 +21,10 @@ fn raw(key: &str, more: &str) -> String {
 }
 
 fn retry_after(answer: &Answer) -> u64 {
-    answer.field("retry-after").and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("no Retry-After: {answer}"))
+    answer
+        .field("retry-after")
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| panic!("no Retry-After: {answer}"))
 }
 
 fn encode(key: &str) -> String {
@@ -91,11 +94,15 @@ fn a_locked_file_is_a_503_with_retry_after_and_nothing_is_stored_twice() {
     let harness = scene().start();
     let web = harness.serve();
     web.post("/v1/kinds/raw/pause", "").is(200);
-    let stranger = rusqlite::Connection::open(harness.dir.path().join("onceward.db")).expect("the file opens");
+    let stranger =
+        rusqlite::Connection::open(harness.dir.path().join("onceward.db")).expect("the file opens");
     stranger.busy_timeout(LIMIT).expect("a timeout");
     stranger.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let refused = web.post("/v1/jobs", &raw("order:1", ""));
-    assert!(["busy", "database"].contains(&refused.is(503)["code"].as_str().unwrap_or_default()), "{refused}");
+    assert!(
+        ["busy", "database"].contains(&refused.is(503)["code"].as_str().unwrap_or_default()),
+        "{refused}"
+    );
     assert!(retry_after(&refused) >= 1);
     // Whoever only looks does not wait.
     web.get("/v1/jobs").is(200);
@@ -120,7 +127,8 @@ fn a_full_disk_is_a_503_with_retry_after_and_works_again_when_there_is_room() {
     reader.execute_batch("BEGIN; SELECT count(*) FROM onceward_jobs").expect("a snapshot");
     disk.fill_but(0);
     // A page or two of the log may have room in a block that the file has already.
-    let full = (0..50).map(|n| web.post("/v1/jobs", &raw(&format!("order:{n}"), ""))).find(|a| a.status != 201);
+    let full =
+        (0..50).map(|n| web.post("/v1/jobs", &raw(&format!("order:{n}"), ""))).find(|a| a.status != 201);
     let full = full.expect("the disk is full");
     full.problem(503, "database");
     assert!(retry_after(&full) >= 1);
@@ -162,8 +170,27 @@ fn keys_that_look_like_routes_numbers_or_paths_are_keys() {
     let first = payout(1);
     web.post("/v1/jobs", &format!("{{\"kind\":\"payout\",\"payload\":{first},\"delay\":\"1h\"}}")).is(201);
     let keys = [
-        "batch", "#1", "#7", "a/b/../c", "/", "..", ".", "100%", "%2F", "a%2Fb", "a b", "a+b", "a?b=c#d", "\"", "<b>&'",
-        "ключ/🦀", "e\u{301}", "é", "replay", "x/replay", "\\",
+        "batch",
+        "#1",
+        "#7",
+        "a/b/../c",
+        "/",
+        "..",
+        ".",
+        "100%",
+        "%2F",
+        "a%2Fb",
+        "a b",
+        "a+b",
+        "a?b=c#d",
+        "\"",
+        "<b>&'",
+        "ключ/🦀",
+        "e\u{301}",
+        "é",
+        "replay",
+        "x/replay",
+        "\\",
     ];
     for key in keys {
         let answer = web.post("/v1/jobs", &raw(key, "")).is(201);
@@ -173,7 +200,10 @@ fn keys_that_look_like_routes_numbers_or_paths_are_keys() {
         let job = web.get(&format!("/v1/jobs/{}", encode(key))).is(200);
         assert_eq!((&job["key"], &job["kind"]), (&json!(key), &json!("raw")), "{job:#}");
         // What is done under a key is done to that job.
-        web.post(&format!("/v1/jobs/{}/note", encode(key)), &json!({ "text": format!("of {key}") }).to_string());
+        web.post(
+            &format!("/v1/jobs/{}/note", encode(key)),
+            &json!({ "text": format!("of {key}") }).to_string(),
+        );
         let page = web.get(&format!("/v1/jobs?kind=raw&limit=1&after={}", encode(key))).is(200);
         let next = &page["jobs"][0]["id"];
         assert!(next.is_null() || next.as_i64() > job["id"].as_i64(), "{key}: {page:#}");

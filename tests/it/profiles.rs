@@ -176,7 +176,10 @@ fn promised() -> Vec<Row> {
         // An error that will pass: sent again, and nothing is claimed of the first try meanwhile.
         with("transient-error: true\r\n", row("adyen", 422, r#"{"errorCode":"101"}"#, "throttled", UNKNOWN)),
         with("transient-error: true\r\n", row("adyen", 500, "{}", "server_error", UNKNOWN)),
-        with("transient-error: true\r\n", row("adyen", 422, r#"{"errorCode":"704"}"#, "in_progress", UNKNOWN)),
+        with(
+            "transient-error: true\r\n",
+            row("adyen", 422, r#"{"errorCode":"704"}"#, "in_progress", UNKNOWN),
+        ),
         with("transient-error: false\r\n", row("adyen", 422, r#"{"errorCode":"101"}"#, "rejected", REFUSED)),
         with("transient-error: false\r\n", row("adyen", 500, "{}", "server_error", UNKNOWN)),
         row("mollie", 409, r#"{"title":"Conflict"}"#, "key_mismatch", PERSON),
@@ -359,9 +362,10 @@ fn every_status_of_the_outcome_table_gets_its_class_and_makes_the_job_what_it_sh
 /// Does the body have a code that fits? A segment `*` stands for every item of an array.
 fn has(body: &Value, at: &str, fits: &dyn Fn(&str) -> bool) -> bool {
     match at.split_once("/*") {
-        Some((list, rest)) => {
-            body.pointer(list).and_then(Value::as_array).is_some_and(|all| all.iter().any(|v| has(v, rest, fits)))
-        }
+        Some((list, rest)) => body
+            .pointer(list)
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().any(|v| has(v, rest, fits))),
         None => body.pointer(at).and_then(Value::as_str).is_some_and(fits),
     }
 }
@@ -375,10 +379,9 @@ fn no_row_of_a_profile_is_without_an_expectation() {
         for (i, rule) in profile.statuses.iter().enumerate() {
             let met = rows.iter().filter(|row| row.profile == name).any(|row| {
                 let body: Value = serde_json::from_str(row.body).unwrap_or(Value::Null);
-                let first = profile
-                    .statuses
-                    .iter()
-                    .position(|rule| rule.fits(row.status, |code| has(&body, &code.at, &|found| code.fits(found))));
+                let first = profile.statuses.iter().position(|rule| {
+                    rule.fits(row.status, |code| has(&body, &code.at, &|found| code.fits(found)))
+                });
                 first == Some(i)
             });
             assert!(met, "{name}: nothing here meets {rule:?}");

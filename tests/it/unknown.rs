@@ -270,7 +270,11 @@ fn a_rotated_credential_is_the_same_scope_only_where_the_config_names_the_accoun
         h.work_until_idle();
         if sends_again {
             h.assert_settled_once(&key);
-            let credentials: Vec<_> = h.posts().iter().map(|post| post.request.header("authorization").map(str::to_string)).collect();
+            let credentials: Vec<_> = h
+                .posts()
+                .iter()
+                .map(|post| post.request.header("authorization").map(str::to_string))
+                .collect();
             let expected = ["Bearer sk_old", "Bearer sk_new"].map(|c| Some(c.to_string()));
             assert_eq!(credentials, expected);
         } else {

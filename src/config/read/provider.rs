@@ -3,7 +3,9 @@
 use super::walk::Value;
 use super::{Reader, units};
 use crate::config::profile::{Duplicate, Profile, StatusRule};
-use crate::config::{Auth, ClientCert, ConfigError, KeyPlace, KeyScope, OAuth2, Provider, Proxy, SecretSource, Tls};
+use crate::config::{
+    Auth, ClientCert, ConfigError, KeyPlace, KeyScope, OAuth2, Provider, Proxy, SecretSource, Tls,
+};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
