@@ -374,6 +374,7 @@ impl Facts<'_> {
             | Class::NotFound
             | Class::LookupFailed => {
                 g.unknown = true;
+                g.no_resend |= outcome.again == Some(false);
                 self.doubt(g, self.retry_due(outcome))
             }
         }

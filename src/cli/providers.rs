@@ -71,6 +71,7 @@ fn view(profile: &Profile, provider: Option<&str>) -> Value {
         "replay": replay,
         "duplicate": duplicate,
         "should_retry": profile.should_retry,
+        "transient": profile.transient,
         "retry_after_ms": profile.retry_after_ms,
         "reset": profile.reset,
         "lookup_lag": profile.lookup_lag.map(span),
@@ -128,6 +129,7 @@ fn tell(profile: &Profile, provider: Option<&str>) -> String {
     line("scope", keyed.then(|| profile.scope.to_string()));
     line("replay", profile.replay.as_ref().map(|r| format!("{}: {}", r.header, r.value)));
     line("should retry", profile.should_retry.clone());
+    line("transient", profile.transient.clone());
     line("retry after", profile.retry_after_ms.as_ref().map(|h| format!("{h} (milliseconds)")));
     line("limit lifted", profile.reset.clone());
     line("look-up lag", profile.lookup_lag.map(span));

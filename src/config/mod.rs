@@ -162,6 +162,9 @@ pub struct Provider {
     pub profile: Profile,
     /// `https://host[:port][/base]`, without a slash at the end.
     pub base_url: String,
+    /// Whose account the credential acts for, where keys belong to the account: names the scope instead of the
+    /// credential's fingerprint, so that a rotated credential is no other scope.
+    pub account: Option<String>,
     /// The credential.
     pub auth: Option<Auth>,
     /// What TLS stands on besides the platform's roots.

@@ -197,7 +197,8 @@ pub struct Profile {
     pub key_rule: KeyRule,
     /// The key itself goes, not its UUID.
     pub raw_key: bool,
-    /// To whom a key belongs. Shown only: whatever it is, another address or credential is another scope.
+    /// To whom a key belongs. Another address or credential is another scope, whatever it is; but where the account
+    /// counts, a provider may name it (`account = …`), and then another credential is not.
     pub scope: KeyScope,
     /// The shortest time that keys are remembered, from the first send; `None`: for ever.
     pub window: Option<Duration>,
@@ -209,6 +210,9 @@ pub struct Profile {
     pub duplicate: Option<Duplicate>,
     /// A header that says `true` or `false` to whether a repeat makes sense; its word goes before the status.
     pub should_retry: Option<String>,
+    /// A header that says `true` of an error that will pass: what would be a refusal is then sent again under the same
+    /// key, and is in doubt until that is answered. Whatever else it says means nothing.
+    pub transient: Option<String>,
     /// A header with a pause in milliseconds.
     pub retry_after_ms: Option<String>,
     /// A header of a 429 that says when the limit is lifted: a date, seconds since 1970, or seconds from now.
@@ -274,6 +278,7 @@ impl Profile {
             "replay",
             "duplicate",
             "should_retry",
+            "transient",
             "retry_after_ms",
             "reset",
             "lookup_lag",
@@ -296,6 +301,7 @@ impl Profile {
             replay: t.read("replay", ReplayMarker::read)?,
             duplicate: t.read("duplicate", Duplicate::read)?,
             should_retry: t.read("should_retry", Value::header_name)?,
+            transient: t.read("transient", Value::header_name)?,
             retry_after_ms: t.read("retry_after_ms", Value::header_name)?,
             reset: t.read("reset", Value::header_name)?,
             lookup_lag: t.read("lookup_lag", |v| v.duration(Duration::ZERO))?,
@@ -446,14 +452,9 @@ impl StatusRule {
         })
     }
 
-    /// Is it about this status and this body? `read` gives what stands at a pointer.
-    pub fn fits<'a>(
-        &self,
-        status: u16,
-        read: impl FnOnce(&str) -> Option<std::borrow::Cow<'a, str>>,
-    ) -> bool {
-        let code = |code: &BodyCode| read(&code.at).is_some_and(|found| code.fits(&found));
-        self.status.cover(status) && self.code.as_ref().is_none_or(code)
+    /// Is it about this status and this body? `has` says whether the body has that code.
+    pub fn fits(&self, status: u16, has: impl FnOnce(&BodyCode) -> bool) -> bool {
+        self.status.cover(status) && self.code.as_ref().is_none_or(has)
     }
 }
 
@@ -554,7 +555,8 @@ mod tests {
             for about in [About::Key, About::Limits, About::Window, About::Scope] {
                 assert!(!keyed || has(about), "{name} says nothing of {about}");
             }
-            let hinted = profile.should_retry.is_some() || profile.reset.is_some();
+            let hinted =
+                profile.should_retry.is_some() || profile.transient.is_some() || profile.reset.is_some();
             assert!(!hinted || has(About::Hints), "{name}");
             assert!(!profile.statuses.iter().any(|r| r.code.is_some()) || has(About::Statuses), "{name}");
             assert!(profile.lookup_lag.is_none() || has(About::Lookup), "{name}");

@@ -234,6 +234,22 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "providers.bank.auth.header.name",
         "cannot travel",
     );
+    // Generic keys may be the credential's, for all that anybody knows.
+    check(
+        "auth = { bearer",
+        "account = 'a'\nauth = { bearer",
+        "providers.bank.account",
+        "its scope is unknown",
+    );
+    let named = |account: &str| {
+        let text =
+            EXAMPLE.replacen("profile = \"generic\"", &format!("profile = 'square'\naccount = {account}"), 1);
+        parse(&text).map(|config| config.providers["bank"].account.clone()).map_err(|e| e.to_string())
+    };
+    assert_eq!(named("'L-1'"), Ok(Some("L-1".into())));
+    for odd in ["''", "'a b'", "'ä'", "7"] {
+        assert!(named(odd).is_err_and(|e| e.contains("providers.bank.account")), "{odd}");
+    }
     let e = error("base_url = \"https://api.bank.example/\"", "");
     assert_eq!((e.field.as_str(), e.line), ("providers.bank.base_url", Some(9)), "{e}");
 }

@@ -204,7 +204,7 @@ fn enqueue(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
 /// The most jobs in one answer.
 const LIST_MOST: u32 = 1000;
 /// Jobs that are in memory at once.
-const PAGE: u32 = 50;
+const PAGE: usize = 50;
 
 fn list(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     let app = Arc::clone(ask.app);
@@ -243,34 +243,32 @@ fn list(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
 /// Page by page, so that memory is bounded and no read transaction stays open while the client is slow. `next` is what
 /// `after` must say to go on, or null at the end.
 fn write_list(app: &App, mut filter: Filter, out: &mut Out) -> Result<(), Problem> {
-    let mut left = filter.limit;
+    let most = filter.limit as usize;
+    // One more than is shown tells whether there are more.
+    filter.limit += 1;
+    let ids = {
+        let _turn = app.reads.enter()?;
+        app.store.listed(&filter)?
+    };
+    if let (true, Some(kind)) = (ids.is_empty(), &filter.kind) {
+        door::known_kind(&app.config, kind).map_err(|e| Problem::invalid(format!("kind: {e}")))?;
+    }
     let mut last: Option<String> = None;
-    let mut ended = false;
     put(out, b"{\"jobs\":[")?;
-    while left > 0 && !ended {
-        // One more than is shown tells whether there are more.
-        let take = left.min(PAGE);
-        filter.limit = take + 1;
-        let mut page = {
+    for ids in ids[..ids.len().min(most)].chunks(PAGE) {
+        let page = {
             let _turn = app.reads.enter()?;
-            app.store.list(&filter)?
+            app.store.stories(ids)?
         };
-        ended = page.len() <= take as usize;
-        page.truncate(take as usize);
-        if let (None, None, Some(kind)) = (&last, page.first(), &filter.kind) {
-            door::known_kind(&app.config, kind).map_err(|e| Problem::invalid(format!("kind: {e}")))?;
-        }
         for story in &page {
             if last.is_some() {
                 put(out, b",")?;
             }
             put(out, &to_json(&view::job(story, false))?)?;
             last = Some(story.job.key.as_str().to_string());
-            filter.after = Some(story.job.id);
         }
-        left -= take;
     }
-    let next = if ended { None } else { last };
+    let next = last.filter(|_| ids.len() > most);
     put(out, b"],\"next\":")?;
     put(out, &to_json(&next)?)?;
     put(out, b"}")

@@ -253,9 +253,10 @@ fn same_place(origin: &str, host: &str, behind_proxy: bool) -> bool {
     is("http://") || (behind_proxy && is("https://"))
 }
 
-/// Who asks: behind a proxy the last address that it has written down, else the connection's.
+/// Who asks: behind a proxy the last address that it has written down, else the connection's. Some proxies add to the
+/// field, others add a field of their own after the client's: either way the last is theirs.
 fn caller_address(http: &Http, request: &Request) -> IpAddr {
-    let told = if http.behind_proxy { request.header("x-forwarded-for").ok().flatten() } else { None };
+    let told = if http.behind_proxy { request.last_header("x-forwarded-for") } else { None };
     let last = told.and_then(|all| all.rsplit(',').next()).and_then(|last| last.trim().parse().ok());
     last.unwrap_or(request.peer)
 }

@@ -54,6 +54,11 @@ impl Request {
         text.map(Some).map_err(|_| Problem::invalid(format!("the header field {name} is not UTF-8")))
     }
 
+    /// The last value of a header field that may come more than once.
+    pub fn last_header(&self, name: &'static str) -> Option<&str> {
+        self.head.all(name).last().and_then(|value| std::str::from_utf8(value).ok())
+    }
+
     /// The method as one that answers without a body means it.
     pub fn asks_for_head(&self) -> bool {
         self.method == "HEAD"

@@ -84,13 +84,18 @@ impl Providers {
         request::freeze(kind, provider, job, intent)
     }
 
-    /// Where the kind's requests go now. Rotating a credential changes it, and is meant to: some providers keep their
-    /// keys by credential. Empty for a kind without a provider.
+    /// Where the kind's requests go now. Rotating a credential changes it, and is meant to, unless the config names the
+    /// account: nothing else tells whether a new credential is the same account's. Empty for a kind without a provider.
     pub fn scope(&self, kind: &str) -> Scope {
         let Ok((kind, provider)) = self.find(kind) else {
             return Scope::default();
         };
-        let mut send = [provider.name.as_str(), &provider.base_url, &self.fingerprint(provider)].join(" ");
+        // The equals sign keeps an account apart from every fingerprint.
+        let whose = match &provider.account {
+            Some(account) => format!("account={account}"),
+            None => self.fingerprint(provider),
+        };
+        let mut send = [provider.name.as_str(), &provider.base_url, &whose].join(" ");
         // What was sent where no key is remembered may carry none: a profile that promises more, read later, does not
         // make it safe to send again.
         if provider.profile.family == Family::E {

@@ -73,6 +73,18 @@ pub fn scalar_at<'a>(doc: &'a Json, pointer: &str) -> Option<Cow<'a, str>> {
     doc.pointer(pointer).and_then(Json::scalar)
 }
 
+/// Does what a pointer leads to fit? A segment `*` stands for every item of an array.
+pub fn any_scalar_at(doc: &Json, pointer: &str, fits: &dyn Fn(&str) -> bool) -> bool {
+    let inside = pointer.find("/*/").map(|at| (&pointer[..at], &pointer[at + 2..]));
+    match inside.or_else(|| Some((pointer.strip_suffix("/*")?, ""))) {
+        Some((list, rest)) => match doc.pointer(list) {
+            Some(Json::Array(items)) => items.iter().any(|item| any_scalar_at(item, rest, fits)),
+            _ => false,
+        },
+        None => scalar_at(doc, pointer).is_some_and(|found| fits(&found)),
+    }
+}
+
 /// A provider's id: a string or number with something in it, and not beyond reason.
 pub fn reference_at(doc: &Json, pointer: &str) -> Result<String, String> {
     match doc.pointer(pointer) {

@@ -5,13 +5,17 @@
 
 use super::http::Answer;
 use super::pause::{limit_lifted, retry_after};
-use super::read::{Verdict, Walk, already_differs, read, reference_at, scalar_at, walk};
+use super::read::{Verdict, Walk, already_differs, any_scalar_at, read, reference_at, scalar_at, walk};
 use super::redact;
 use crate::clock::Ms;
-use crate::config::{Duplicate, Profile, Reply, StatusRule};
+use crate::config::{BodyCode, Duplicate, Profile, Reply, StatusRule};
 use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
+use std::time::Duration;
 use ureq::http::StatusCode;
+
+/// The least pause after a 524: the first request may well be answered while it lasts.
+const STILL_BUSY: Duration = Duration::from_secs(300);
 
 /// What a reply is judged by.
 #[derive(Clone, Copy)]
@@ -66,16 +70,23 @@ pub fn send(answer: &Answer, ask: &Ask<'_>) -> Outcome {
             Class::Ok => success(answer, ask, &doc),
             Class::Accepted => accepted(answer, ask, doc.as_ref().ok()),
             class => Outcome {
-                doubt: rule.doubt,
                 disable: rule.disable,
-                ..refusal(answer, ask, class, doc.as_ref().ok())
+                ..doubted(refusal(answer, ask, class, doc.as_ref().ok()), rule.doubt)
             },
         };
     }
     if (200..300).contains(&status) {
         return success(answer, ask, &doc);
     }
-    refusal(answer, ask, general(status, ask.profile), doc.as_ref().ok())
+    let class = match general(status, ask.profile) {
+        Class::Rejected if doc.is_err() && told_by_code(ask.profile, status) => Class::BadResponse,
+        class => class,
+    };
+    refusal(answer, ask, class, doc.as_ref().ok())
+}
+
+fn doubted(outcome: Outcome, doubt: bool) -> Outcome {
+    Outcome { doubt: doubt || outcome.doubt, ..outcome }
 }
 
 /// What the reply to a look-up means. `not_found` frees a generation to be sent anew, so that only an answer that says
@@ -221,9 +232,13 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
         let of_name = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(&marker.header));
         of_name.into_iter().any(|(_, value)| value.trim().eq_ignore_ascii_case(&marker.value))
     });
-    let again = again(answer, ask);
+    let passes = ask.profile.transient.as_deref().and_then(|name| header(answer, name));
+    let passes = passes.is_some_and(|value| value.trim().eq_ignore_ascii_case("true"));
+    let again = again(answer, ask).or(passes.then_some(true));
     // Neither word says more about the effect than the status does: both classes had none. A stored refusal stays one.
+    let doubt = passes && class == Class::Rejected;
     let class = match (class, again) {
+        (Class::Rejected, Some(true)) if passes => Class::Throttled,
         (Class::Rejected, Some(true)) if !replayed => Class::Throttled,
         (Class::Throttled, Some(false)) => {
             error = format!("{error}; it asks not to be tried again");
@@ -241,6 +256,7 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
     }
     let mut outcome = failure(answer, ask, class, error);
     outcome.again = again;
+    outcome.doubt = doubt;
     if class == Class::Rejected {
         outcome.decisive = replayed;
         outcome.retry_on = ask.retry_on.contains(&answer.status);
@@ -254,8 +270,16 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
 
 /// The first of the profile's (status, code) pairs that fits.
 fn rule<'p>(profile: &'p Profile, status: u16, doc: Option<&Json>) -> Option<&'p StatusRule> {
-    let fits = |rule: &&StatusRule| rule.fits(status, |pointer| doc.and_then(|doc| scalar_at(doc, pointer)));
-    profile.statuses.iter().find(fits)
+    let has =
+        |code: &BodyCode| doc.is_some_and(|doc| any_scalar_at(doc, &code.at, &|found| code.fits(found)));
+    profile.statuses.iter().find(|rule| rule.fits(status, has))
+}
+
+/// Does this provider tell by a code in the body what the status means? Then a body that cannot be read (a firewall's
+/// page, say) hides whether this was a refusal, or word of an earlier request under the same key.
+fn told_by_code(profile: &Profile, status: u16) -> bool {
+    profile.duplicate.as_ref().is_some_and(|duplicate| duplicate.status == status)
+        || profile.statuses.iter().any(|rule| rule.code.is_some() && rule.status.cover(status))
 }
 
 /// What a status means where the profile says nothing of it.
@@ -282,10 +306,13 @@ fn base(answer: &Answer, ask: &Ask<'_>, class: Class) -> Outcome {
     // The header comes with every answer and only means something when the limit was met.
     let reset = ask.profile.reset.as_deref().filter(|_| answer.status == 429);
     let lifted = reset.and_then(|name| limit_lifted(&answer.headers, name, ask.now));
+    // Cloudflare has stopped waiting; what is behind it has not stopped working.
+    let still_busy = (answer.status == 524).then_some(STILL_BUSY);
+    let wish = retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now);
     Outcome {
         phase: Some(Phase::Body),
         http_status: Some(answer.status),
-        retry_after: retry_after(&answer.headers, ask.profile.retry_after_ms.as_deref(), ask.now).max(lifted),
+        retry_after: wish.max(lifted).max(still_busy),
         result: redact::body(&answer.body, ask.secrets),
         ..Outcome::new(class, ask.started)
     }

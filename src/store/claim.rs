@@ -462,7 +462,8 @@ pub(super) fn park(
     (entry.from, entry.to, entry.error) = (Some(job.state), Some(State::Parked), Some(why.to_string()));
     entry.detail = Some(reason.to_string());
     history::append(tx, &entry)?;
-    log::warn!("parked {} {}: {reason} ({why})", job.id, job.key);
+    let (key, class) = (job.key.as_str(), reason.as_str());
+    log::warn!(key, class, state:% = State::Parked; "parked {} {key}: {class} ({why})", job.id);
     Ok(())
 }
 

@@ -93,7 +93,10 @@ impl Store {
         self.ages(&conn, now, &mut stats)?;
         stats.confirmation_gap_s = gaps(&stats.counters);
         stats.unconfirmed = conn.prepare_cached(UNCONFIRMED)?.query_row([], |row| row.get(0))?;
-        stats.blocked_groups = blocked_groups(&conn, now)?;
+        // A group is only blocked for those that wait in it: without any, the parked need not be gone through.
+        if stats.jobs.get(&State::Waiting).is_some_and(|waiting| *waiting > 0) {
+            stats.blocked_groups = blocked_groups(&conn, now)?;
+        }
         stats.inbox_refused = inbox::refused(&conn)?;
         let mut wal = self.path.as_os_str().to_os_string();
         wal.push("-wal");
@@ -153,13 +156,15 @@ impl Store {
 /// Due, and not promoted yet.
 const DUE: &str = "SELECT count(*) FROM onceward_jobs
   WHERE state IN ('scheduled','ready','waiting','unknown') AND state = 'scheduled' AND run_after_ms <= ?1";
+/// What is parked for a reason that leaves nothing in doubt (most of it, as a rule) is not looked at.
 const UNCONFIRMED: &str = "SELECT
     (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
      WHERE j.state = 'running' AND i.state = 'requested')
   + (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
      WHERE j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'unknown' AND i.state = 'requested')
   + (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-     WHERE j.state = 'parked' AND i.state = 'requested')";
+     WHERE j.state = 'parked' AND j.park_reason IN ('unknown_outcome','window_expired','scope_changed','content_differs',
+       'reference_taken','redirected','invalid') AND i.state = 'requested')";
 const IN_FLIGHT: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
 const OLDEST_UNKNOWN: &str = "SELECT min(coalesce(i.first_sent_ms, i.requested_ms, i.created_ms))
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id

@@ -1,4 +1,4 @@
-//! Reading, on read-only connections: one job's story, and lists.
+//! Reading, on read-only connections: one job's story, and what there is to do.
 
 use super::history::{self, Entry};
 use super::{Store, StoreError, holds, inbox, order, pauses, rows};
@@ -20,23 +20,6 @@ pub struct Story {
     pub blocked_by: Option<String>,
     /// Its history, oldest first; empty in lists.
     pub history: Vec<Entry>,
-}
-
-/// Which jobs a list shows.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Filter {
-    /// In this state.
-    pub state: Option<State>,
-    /// Of this kind.
-    pub kind: Option<String>,
-    /// Of this group.
-    pub group: Option<String>,
-    /// Whose last class or park reason is this.
-    pub class: Option<String>,
-    /// At most so many.
-    pub limit: u32,
-    /// With a higher number than this.
-    pub after: Option<JobId>,
 }
 
 /// A due `scheduled` job is `ready`, whether or not a worker has promoted it yet.
@@ -75,24 +58,6 @@ impl Store {
         let mut story = story(&conn, id, self.clock.now())?;
         story.history = history::of_job(&conn, id)?;
         Ok(story)
-    }
-
-    /// Jobs by number, oldest first.
-    pub fn list(&self, filter: &Filter) -> Result<Vec<Story>, StoreError> {
-        let conn = self.reader()?;
-        let now = self.clock.now();
-        let state = filter.state.map(State::as_str);
-        let mut statement = conn.prepare_cached(LIST)?;
-        let ids: Vec<i64> = statement
-            .query_map(
-                rusqlite::named_params! {
-                    ":after": filter.after.map_or(0, |id| id.0), ":state": state, ":kind": filter.kind,
-                    ":group": filter.group, ":class": filter.class, ":now": now.0, ":limit": filter.limit,
-                },
-                |row| row.get(0),
-            )?
-            .collect::<Result<_, _>>()?;
-        ids.into_iter().map(|id| story(&conn, JobId(id), now)).collect()
     }
 
     /// Checks the file itself: `Err` says what is damaged.
@@ -145,19 +110,21 @@ impl Store {
 const OPEN: &str = "SELECT DISTINCT j.kind, j.state = 'running', i.accepted = 1 AND i.named IS NULL
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.state IN ('scheduled','ready','unknown','running') AND (j.group_paused = 0 OR j.state = 'running')";
-const LIST: &str = "SELECT id FROM onceward_jobs
-  WHERE id > :after
-    AND (:state IS NULL OR :state = CASE WHEN state = 'scheduled' AND run_after_ms <= :now THEN 'ready' ELSE state END)
-    AND (:kind IS NULL OR kind = :kind) AND (:group IS NULL OR group_name = :group)
-    AND (:class IS NULL OR error_class = :class OR park_reason = :class)
-  ORDER BY id LIMIT :limit";
 
 fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
-    let (mut job, intent) = rows::must_load(conn, id)?;
+    tell(conn, rows::must_load(conn, id)?, now)
+}
+
+/// The story without the history; `None` if there is no such job.
+pub(super) fn story_if_there(conn: &Connection, id: JobId, now: Ms) -> Result<Option<Story>, StoreError> {
+    rows::load(conn, id)?.map(|found| tell(conn, found, now)).transpose()
+}
+
+fn tell(conn: &Connection, (mut job, intent): (Job, Intent), now: Ms) -> Result<Story, StoreError> {
     job.state = seen_state(&job, now);
     let payload_hash = conn
         .prepare_cached("SELECT payload_hash FROM onceward_intents WHERE id = ?1")?
-        .query_row([id.0], |row| row.get(0))?;
+        .query_row([job.id.0], |row| row.get(0))?;
     let blocked_by = order::blocked_by(conn, &job)?;
     Ok(Story { job, intent, payload_hash, blocked_by, history: Vec::new() })
 }

@@ -320,7 +320,8 @@ impl Recorder<'_> {
             move_to_settled(self.tx, job)?;
             entry.to = Some(State::Settled);
         }
-        log::warn!("late result of {} {}: {}", job.id, job.key, outcome.class);
+        let (key, class) = (job.key.as_str(), outcome.class.as_str());
+        log::warn!(key, class, state:% = job.state; "late result of {} {key}: {class}", job.id);
         history::append(self.tx, &entry)
     }
 }
@@ -413,10 +414,11 @@ pub(super) fn pass_over(
 /// The loudest there is: one intent seems to have had two effects.
 pub(super) fn alarm(tx: &Tx<'_>, job: &Job, first: Option<&str>, second: Option<&str>) {
     tx.count("double_effects", 1);
+    let key = job.key.as_str();
     log::error!(
-        "DOUBLE EFFECT: {} {} has the reference {} and now also {}: look at the provider at once",
+        key;
+        "DOUBLE EFFECT: {} {key} has the reference {} and now also {}: look at the provider at once",
         job.id,
-        job.key,
         first.unwrap_or("none"),
         second.unwrap_or("another request that may take effect")
     );

@@ -239,6 +239,7 @@ fn the_server_says_whether_all_is_well_and_what_the_figures_are() {
     let metrics = web.get("/metrics");
     let text = metrics.text();
     check_format(&text);
+    check_with_promtool(&text);
     for line in [
         r#"onceward_jobs{state="settled"} 1.0"#,
         r#"onceward_attempts_total{kind="payout",provider="bank",class="ok"} 1"#,
@@ -252,6 +253,39 @@ fn the_server_says_whether_all_is_well_and_what_the_figures_are() {
     let kept = web.get("/openapi.json").is(200);
     assert_eq!(kept["openapi"], "3.1.0");
     web.worker.kill9();
+}
+
+/// The format's own checker, where it is installed (Debian's package prometheus).
+#[track_caller]
+fn check_with_promtool(text: &str) {
+    use std::process::{Command, Stdio};
+    let child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("SKIPPED promtool check metrics: promtool is not installed");
+        return;
+    };
+    // It knows the older text format, in which a counter is announced under the name of its sample.
+    let counters: Vec<&str> =
+        text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let plain: String = text
+        .lines()
+        .filter(|l| *l != "# EOF" && !l.starts_with("# UNIT"))
+        .map(|l| match l.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, rest] if counters.contains(&name) => format!("# {what} {name}_total {rest}\n"),
+            _ => format!("{l}\n"),
+        })
+        .collect();
+    std::io::Write::write_all(&mut child.stdin.take().expect("its input"), plain.as_bytes())
+        .expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{plain}");
 }
 
 /// What `promtool check metrics` looks at: each series is announced once with help and type, before its samples; no

@@ -5,6 +5,7 @@
 mod harness;
 
 mod api;
+mod api_doors;
 mod api_edges;
 mod audit;
 mod backup;

@@ -247,6 +247,44 @@ fn an_unknown_is_not_sent_again_to_another_address() {
     h.assert_laws();
 }
 
+/// A rotated credential is the same caller where the config says whose account it acts for, and only there.
+#[test]
+fn a_rotated_credential_is_the_same_scope_only_where_the_config_names_the_account() {
+    for (named, rotated, sends_again) in [
+        ("account = \"acct_1\"", "account = \"acct_1\"", true),
+        ("account = \"acct_1\"", "account = \"acct_2\"", false),
+        ("account = \"acct_1\"", "", false),
+        ("", "account = \"acct_1\"", false),
+        ("", "", false),
+    ] {
+        let mut h = Scene::new(Family::B).set(|s| s.profile = "stripe").start();
+        let auth = |key: &str| format!("\nauth = {{ bearer = {{ file = \"{key}\" }} }}");
+        for key in ["old", "new"] {
+            std::fs::write(h.dir.path().join(key), format!("sk_{key}")).expect("written");
+        }
+        h.reconfigure(|s| s.provider = format!("\n{named}{}", auth("old")));
+        let key = h.payout(1);
+        h.provider.script(vec![Fault::HoldAfter(LONG)]);
+        h.kill_worker_when(|state| state.effects.len() == 1);
+        h.reconfigure(|s| s.provider = format!("\n{rotated}{}", auth("new")));
+        h.work_until_idle();
+        if sends_again {
+            h.assert_settled_once(&key);
+            let credentials: Vec<_> = h
+                .posts()
+                .iter()
+                .map(|post| post.request.header("authorization").map(str::to_string))
+                .collect();
+            let expected = ["Bearer sk_old", "Bearer sk_new"].map(|c| Some(c.to_string()));
+            assert_eq!(credentials, expected);
+        } else {
+            h.assert_parked(&key, "scope_changed", "requested");
+            assert_eq!(h.posts().len(), 1, "{named:?} then {rotated:?}");
+        }
+        h.assert_laws();
+    }
+}
+
 /// A success with other content is an effect; that a look-up then finds nothing proves nothing.
 #[test]
 fn a_success_that_did_not_fit_is_not_followed_by_another_request() {

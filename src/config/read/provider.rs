@@ -3,7 +3,9 @@
 use super::walk::Value;
 use super::{Reader, units};
 use crate::config::profile::{Duplicate, Profile, StatusRule};
-use crate::config::{Auth, ClientCert, ConfigError, KeyPlace, OAuth2, Provider, Proxy, SecretSource, Tls};
+use crate::config::{
+    Auth, ClientCert, ConfigError, KeyPlace, KeyScope, OAuth2, Provider, Proxy, SecretSource, Tls,
+};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -37,6 +39,7 @@ impl Reader<'_> {
         let t = value.table(&[
             "profile",
             "base_url",
+            "account",
             "auth",
             "tls",
             "proxy",
@@ -64,6 +67,7 @@ impl Reader<'_> {
             // Before the profile's own: the first that fits counts.
             profile.statuses.splice(0..0, StatusRule::read_all(&statuses)?);
         }
+        let account = t.read("account", |v| account(v, &profile))?;
         let signing = self.signing(&t, profile.signed)?;
         let auth = t.get("auth").map(|auth| self.auth(&auth)).transpose()?;
         if let (KeyPlace::Header { name: key, .. }, Some(Auth::Header { name, .. })) = (&profile.key, &auth)
@@ -108,6 +112,7 @@ impl Reader<'_> {
             cool_down: span(&breaker, "cool_down", 30)?,
             profile,
             base_url,
+            account,
             auth,
             tls,
             proxy: t.read("proxy", |v| proxy(v.text()?).map_err(|e| v.error(e)))?,
@@ -192,6 +197,25 @@ impl Reader<'_> {
             client_secret: self.secret(&t.need("client_secret", "the client's secret, as a secret")?)?,
             scope: t.read("scope", |v| scope(v.text()?).map_err(|e| v.error(e)))?,
         })
+    }
+}
+
+/// `account = "acct_…"`: only where a key is the account's. Where it is the credential's, or nobody knows, another
+/// credential may meet a provider that has forgotten everything, whatever the config calls it.
+fn account(value: &Value, profile: &Profile) -> Result<String, ConfigError> {
+    match profile.scope {
+        KeyScope::Account | KeyScope::Company => {}
+        KeyScope::Credential | KeyScope::Unknown => {
+            return Err(value.error(format!(
+                "profile {:?} does not say that keys belong to the account (its scope is {}): take this out",
+                profile.name, profile.scope
+            )));
+        }
+    }
+    let text = value.text()?;
+    match (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
+        true => Ok(text.to_string()),
+        false => Err(value.error("an account is named by 1 to 255 visible ASCII characters without a space")),
     }
 }
 

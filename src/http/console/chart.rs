@@ -69,6 +69,8 @@ pub fn bars(chart: &Chart<'_>) -> Markup {
                     viewBox={ "0 0 " (width) " 100" } preserveAspectRatio="none" {
                     line.ground x1="0" y1="100" x2=(width) y2="100" {}
                     @for (i, bar) in bars.iter().enumerate() {
+                        // Its place, so that a few bars among many hours do not hang in an empty box.
+                        rect.slot x=(i * 10 + 1) y="0" width="8" height="100" {}
                         @if let Some(value) = bar.value.filter(|v| *v > 0.0) {
                             rect x=(i * 10 + 1) y=(format!("{:.1}", height - tall(value))) width="8"
                                 height=(format!("{:.1}", tall(value))) {

@@ -360,9 +360,9 @@ fn replay(visit: &Visit<'_>, story: &Story, preview: Preview) -> Markup {
                 p.hint { "It cannot be replayed now: kind " code { (story.job.kind) } " is not in the config." }
             };
         }
-        Preview::CannotAsk(reason) => {
+        Preview::CannotAsk(_) => {
             return html! {
-                p.hint { "It cannot simply be replayed: it may have happened, and there is no way to ask (" (words::reason(reason).0.to_lowercase()) "). Say above what you found." }
+                p.hint { "It cannot simply be replayed: it may have happened, and there is no way to ask. Say above what you found." }
             };
         }
         Preview::FirstSend => (

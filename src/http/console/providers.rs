@@ -35,7 +35,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
             }
         }
         p.lead { "A provider on hold costs its jobs nothing: they wait, spend no attempts, and go out when it is back." }
-        @for provider in &providers { (card(visit, &stats, provider)) }
+        div.cards { @for provider in &providers { (card(visit, &stats, provider)) } }
         @let own: Vec<&Kind> = config.kinds.values().filter(|kind| kind.provider.is_none()).collect();
         @if !own.is_empty() {
             section aria-labelledby="own" {

@@ -33,6 +33,18 @@ fn sent(status: u16, body: &str) -> Outcome {
 }
 
 #[test]
+fn a_gateway_that_stopped_waiting_is_left_alone_for_five_minutes() {
+    let pause = |status, headers: &[(&str, &str)]| {
+        let outcome = send(&answer(status, headers, ""), &ask(&profile(), Some(&reply())));
+        outcome.retry_after.map(|pause| pause.as_secs())
+    };
+    assert_eq!(pause(524, &[]), Some(300));
+    assert_eq!(pause(524, &[("Retry-After", "7")]), Some(300));
+    assert_eq!(pause(524, &[("Retry-After", "700")]), Some(700));
+    assert_eq!(pause(522, &[]), None);
+}
+
+#[test]
 fn statuses_have_their_general_meanings() {
     use Class::*;
     for (statuses, class) in [

@@ -19,6 +19,11 @@ impl Worker {
         Worker { child: command.stdout(Stdio::null()).stderr(log).spawn().expect("a worker starts") }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL, and gone when this returns.
     pub fn kill9(&mut self) {
         let _ = self.child.kill();
