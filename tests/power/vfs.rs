@@ -58,6 +58,7 @@ struct Index {
     regions: Vec<Box<[u64]>>,
     shared: [u32; 8],
     exclusive: [bool; 8],
+    users: u32,
 }
 
 #[derive(Default)]
@@ -182,6 +183,7 @@ struct Open {
     shared: u8,
     exclusive: u8,
     passing: bool,
+    mapped: bool,
 }
 
 /// Safe: SQLite gives back only what `open` has filled in, and uses a file from one thread at a time.
@@ -339,6 +341,9 @@ unsafe extern "C" fn map(
     let open = opened(file);
     let mut state = open.disk.state();
     let index = state.indexes.entry(open.name.clone()).or_default();
+    if !std::mem::replace(&mut open.mapped, true) {
+        index.users += 1;
+    }
     let region = region as usize;
     if index.regions.len() <= region && extend == 0 {
         *out = null_mut();
@@ -397,7 +402,7 @@ unsafe extern "C" fn barrier(_: *mut f::sqlite3_file) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-unsafe extern "C" fn unmap(file: *mut f::sqlite3_file, delete: c_int) -> c_int {
+unsafe extern "C" fn unmap(file: *mut f::sqlite3_file, _: c_int) -> c_int {
     let open = opened(file);
     let mut state = open.disk.state();
     if let Some(index) = state.indexes.get_mut(&open.name) {
@@ -409,7 +414,9 @@ unsafe extern "C" fn unmap(file: *mut f::sqlite3_file, delete: c_int) -> c_int {
                 index.shared[n] -= 1;
             }
         }
-        if delete != 0 {
+        index.users -= u32::from(std::mem::take(&mut open.mapped));
+        // Who comes first after the last one begins a new index.
+        if index.users == 0 {
             state.indexes.remove(&open.name);
         }
     }
@@ -444,13 +451,16 @@ unsafe extern "C" fn open(
     {
         let mut state = disk.state();
         if !state.files.contains_key(&name) {
-            if flags & f::SQLITE_OPEN_CREATE == 0 {
+            // What the product makes by itself before SQLite opens it is made on the real file system.
+            let real =
+                !path.is_null() && CStr::from_ptr(path).to_str().is_ok_and(|path| Path::new(path).exists());
+            if flags & f::SQLITE_OPEN_CREATE == 0 && !real {
                 return f::SQLITE_CANTOPEN;
             }
             state.files.insert(name.clone(), Vec::new());
         }
     }
-    let open = Open { disk, name, level: 0, shared: 0, exclusive: 0, passing };
+    let open = Open { disk, name, level: 0, shared: 0, exclusive: 0, passing, mapped: false };
     (*file.cast::<Handle>()).open = Box::into_raw(Box::new(open));
     (*file).pMethods = METHODS.get().map_or(std::ptr::null(), |methods| &methods.0);
     if !out.is_null() {
