@@ -60,6 +60,9 @@ CREATE TABLE onceward_intents (
   created_ms          INTEGER NOT NULL,
   -- The file was restored since: looked up before it is sent again.
   ask_first           INTEGER NOT NULL DEFAULT 0 CHECK (ask_first IN (0,1)),
+  -- The boot clock when the last send, and the last look-up that found nothing, were written down.
+  last_sent_boot_ms   INTEGER,
+  not_found_boot_ms   INTEGER,
   CHECK ((state = 'settled') = (confirmed_ms IS NOT NULL)),
   CHECK (reference IS NULL OR state = 'settled'),
   CHECK (frozen_method IS NULL OR (frozen_path IS NOT NULL AND scope_send IS NOT NULL))

@@ -195,9 +195,11 @@ fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
         g.first_sent_boot = Some(now.boot.saturating_sub(millis(now.wall.since(outcome.started))));
     }
     // What was not there before this request proves nothing about it.
-    (g.not_found, g.not_found_at) = (0, None);
+    (g.not_found, g.not_found_at, g.not_found_boot) = (0, None, None);
     // A crashed call may have gone on until it was found.
     g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
+    // Later than it was, never earlier: how long the call took may have been measured by a clock that was set meanwhile.
+    g.last_sent_boot = Some(now.boot);
 }
 
 fn signal(step: Step, outcome: &Outcome) -> Signal {
@@ -508,14 +510,26 @@ impl Facts<'_> {
         // The clock was set back since: how long ago it was is not known, so the lag begins anew, and nothing freezes.
         g.last_sent = g.last_sent.map(|at| at.min(outcome.started));
         g.not_found_at = g.not_found_at.map(|at| at.min(outcome.started));
-        let late_enough = |from: Option<Ms>| from.is_none_or(|from| outcome.started >= from.plus(lag));
-        if late_enough(g.last_sent) && late_enough(g.not_found_at) {
+        // Set forward, it must not end the lag: by the boot clock it has to be over as well. A boot clock that lies behind
+        // what was written is another boot's, and the lag begins anew.
+        let began = self.now.boot.saturating_sub(millis(self.now.wall.since(outcome.started)));
+        g.last_sent_boot = g.last_sent_boot.map(|at| at.min(self.now.boot));
+        g.not_found_boot = g.not_found_boot.map(|at| at.min(self.now.boot));
+        let late_enough = |from: Option<Ms>, boot: Option<i64>| {
+            from.is_none_or(|from| outcome.started >= from.plus(lag))
+                && boot.is_none_or(|boot| began.saturating_sub(boot) >= millis(lag))
+        };
+        if late_enough(g.last_sent, g.last_sent_boot) && late_enough(g.not_found_at, g.not_found_boot) {
             g.not_found = g.not_found.saturating_add(1);
-            g.not_found_at = Some(outcome.started);
+            (g.not_found_at, g.not_found_boot) = (Some(outcome.started), Some(self.now.boot));
         }
         // Planted: once is proof.
         if g.not_found < if crate::planted::bug(7) { 1 } else { 2 } {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
+            let left = g.not_found_boot.max(g.last_sent_boot).map_or(0, |boot| {
+                millis(lag).saturating_sub(self.now.boot.saturating_sub(boot)).max(0).unsigned_abs()
+            });
+            let settled = settled.max(self.now.wall.plus(Duration::from_millis(left)));
             let due = self.lookup_due(&g, outcome).max(settled);
             return self.doubt(g, due);
         }

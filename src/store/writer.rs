@@ -96,6 +96,8 @@ impl Writer {
             doubts: Pace::default(),
             written: None,
             held: false,
+            fold: Some(Instant::now()),
+            doubted: false,
         };
         let thread = std::thread::Builder::new()
             .name("onceward-writer".into())
@@ -186,10 +188,16 @@ struct Desk {
     written: Option<Instant>,
     /// The log could not be emptied for so long; told once.
     held: bool,
+    /// The log is to be emptied before the next write, from then on: it is not known what of it is on disk.
+    fold: Option<Instant>,
+    /// Because a COMMIT of ours failed.
+    doubted: bool,
 }
 
 /// The log is folded into the file when nothing was written for this long.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long, after a failed COMMIT, the fold waits for a reader.
+const SHORT: Duration = Duration::from_millis(250);
 /// A log of so many pages that cannot be emptied has a reader that stays: at 4 KiB a page, 64 MiB.
 const LONG_LOG: i64 = 16_384;
 
@@ -358,15 +366,37 @@ impl Desk {
         }
     }
 
+    /// Empties the log before the first write and after a failed COMMIT. A reader that stays must not hold up every write
+    /// for that: it has kept the log's index alive, so what a failed COMMIT wrote is in nobody's sight and is overwritten.
+    /// Then it is tried again, each second at most.
+    fn fold_first(&mut self) -> Result<(), Trouble> {
+        let (Some(conn), Some(due)) = (&self.conn, self.fold) else { return Ok(()) };
+        if due > Instant::now() {
+            return Ok(());
+        }
+        let wait = if self.doubted { SHORT } else { Duration::ZERO };
+        match schema::fold(conn, wait) {
+            Ok(true) => (self.fold, self.doubted) = (None, false),
+            Ok(false) => (self.fold, self.doubted) = (Some(Instant::now() + QUIET), false),
+            Err(e) if self.doubted => {
+                self.conn = None;
+                return Err(Trouble::Undone(e.into()));
+            }
+            // The write itself will tell.
+            Err(_) => self.fold = Some(Instant::now() + QUIET),
+        }
+        Ok(())
+    }
+
     /// The connection; after a failed COMMIT a new one, with the log folded into the file and read afresh.
     fn connected(&mut self) -> Result<&Connection, Trouble> {
         if self.conn.is_none() {
             let conn = schema::connect(&self.path).map_err(Trouble::Undone)?;
-            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-                .map_err(|e| Trouble::Undone(e.into()))?;
             self.conn = Some(conn);
             self.seen = None;
+            (self.fold, self.doubted) = (Some(Instant::now()), true);
         }
+        self.fold_first()?;
         self.conn.as_ref().ok_or(Trouble::Undone(StoreError::Closed))
     }
 }

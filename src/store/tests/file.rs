@@ -225,3 +225,33 @@ fn a_file_that_may_not_be_written_says_who_must_be_able_to_write_what() {
     let why = refused.to_string();
     assert!(why.contains("nothing was stored") && why.contains("folder"), "{why}");
 }
+
+/// A wall clock that is set forward ends no look-up's lag: "nothing there" would be believed before the provider can show
+/// what it has, and the next generation would be a second effect.
+#[test]
+fn a_clock_set_forward_makes_no_look_up_count_too_early() {
+    let bench = Bench::new();
+    bench.enqueue("forgets-asked", "k");
+    bench.end(bench.claim(), Class::Timeout);
+    let generation = || bench.story("k").intent.generation;
+    let ask = |bench: &Bench| {
+        let claim = bench.claim();
+        assert_eq!(claim.step(), Step::LookUp);
+        bench.end(claim, Class::NotFound);
+    };
+    bench.clock.advance(Duration::from_secs(10));
+    bench.clock.step(86_400_000);
+    ask(&bench);
+    assert_eq!(generation().not_found, 0, "10 s after the send, whatever the wall clock says");
+    assert!(bench.claims(1).is_empty());
+    bench.clock.advance(Duration::from_secs(111));
+    ask(&bench);
+    assert_eq!(generation().not_found, 1, "the lag is over by both clocks");
+    bench.clock.advance(Duration::from_secs(5));
+    bench.clock.step(86_400_000);
+    ask(&bench);
+    assert_eq!((generation().not_found, generation().number), (1, 1), "5 s after the look-up before");
+    bench.clock.advance(Duration::from_secs(121));
+    ask(&bench);
+    assert_eq!((generation().not_found, generation().number), (0, 2), "twice, each after the lag: proved");
+}
