@@ -239,9 +239,10 @@ fn every_answer_forbids_what_is_inline_and_every_get_leaves_the_file_as_it_was()
     let digest = || {
         harness.count(
             "SELECT (SELECT count(*) FROM onceward_history) * 1000003 + (SELECT coalesce(sum(updated_ms), 0) FROM onceward_jobs)
-               + (SELECT count(*) FROM onceward_events) * 7 + (SELECT count(*) FROM onceward_holds WHERE paused_ms IS NOT NULL)",
+               + (SELECT count(*) FROM onceward_events WHERE action <> 'audit') * 7 + (SELECT count(*) FROM onceward_holds WHERE paused_ms IS NOT NULL)",
         )
     };
+    // That somebody took the audit away is on record; nothing else is written by reading.
     let before = digest();
     let style = person.get("/").text();
     let asset =
