@@ -266,7 +266,7 @@ fn check_with_promtool(text: &str) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
-        println!("SKIPPED promtool check metrics: promtool is not installed");
+        eprintln!("SKIPPED promtool check metrics: promtool is not installed");
         return;
     };
     // It knows the older text format, in which a counter is announced under the name of its sample.

@@ -227,7 +227,7 @@ fn peak(web: &Web) -> u64 {
 #[test]
 fn a_large_batch_takes_little_memory() {
     if !cfg!(target_os = "linux") {
-        println!("SKIPPED a_large_batch_takes_little_memory: the peak is read from /proc");
+        eprintln!("SKIPPED a_large_batch_takes_little_memory: the peak is read from /proc");
         return;
     }
     const LINES: usize = 400;

@@ -340,6 +340,49 @@ fn the_console_does_what_the_command_line_does_and_says_who() {
     assert_eq!((&lines[0]["key"], &lines[0]["action"]), (&key.as_str().into(), &"replay".into()));
 }
 
+/// R50, at the doors: a provider that repeats the credential brings it onto no page, figure, answer or copy.
+#[test]
+fn a_credential_that_a_provider_repeats_is_on_no_page_figure_answer_or_copy() {
+    const CANARY: &str = "sk-canary-5d41402abc4b2a76";
+    let scene = Scene::new(Family::B).with_http().set(|s| {
+        s.provider += "\nauth = { bearer = { env = \"CANARY\" } }";
+    });
+    let harness = scene.start();
+    harness.env("CANARY", CANARY);
+    let echo = |status: u16| {
+        let body =
+            format!("{{\"error\":{{\"message\":\"{CANARY} is wrong\"}},\"sent\":\"Bearer {CANARY}\"}}");
+        Fault::Answer(onceward::demo::provider::Answer::json(status, body))
+    };
+    harness.provider.script(vec![echo(422), echo(302), echo(401)]);
+    let web = harness.serve();
+    for n in 1..=3 {
+        harness.payout(n);
+    }
+    for n in 1..=2 {
+        harness.show_until(&crate::harness::key(n), |job| job["state"] == "parked");
+    }
+    let person = Person::enter(&web);
+    let mut seen = String::new();
+    for page in PAGES.iter().chain(&["/job/2", "/job/3", "/audit/export"]) {
+        seen += &person.get(page).text();
+    }
+    for path in ["/metrics", "/v1/stats", "/v1/jobs", "/openapi.json", "/nowhere"] {
+        seen += &web.get(path).text();
+    }
+    for n in 1..=3 {
+        seen += &web.get(&format!("/v1/jobs/payout%3AINV-{n}")).text();
+    }
+    seen += &harness.run(&["backup", "copy.db"]).to_string();
+    assert!(seen.contains("is wrong"), "the provider's words are shown");
+    assert!(!seen.contains(CANARY), "{}", seen.lines().find(|l| l.contains(CANARY)).unwrap_or_default());
+    for file in std::fs::read_dir(harness.dir.path()).unwrap().flatten() {
+        let bytes = std::fs::read(file.path()).unwrap();
+        let found = bytes.windows(CANARY.len()).any(|w| w == CANARY.as_bytes());
+        assert!(!found, "it is in {}", file.path().display());
+    }
+}
+
 #[test]
 fn no_page_fails_whatever_it_is_asked() {
     let harness = scene();

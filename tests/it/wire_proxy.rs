@@ -77,6 +77,7 @@ fn a_proxy_that_gives_no_tunnel_leaves_nothing_sent() {
     });
     for (name, fault, total) in [
         ("407", says("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"), "20s"),
+        ("502", says("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"), "20s"),
         ("403", says("HTTP/1.1 403 Forbidden\r\n\r\n"), "20s"),
         ("garbage", says("no proxy here\r\n\r\n"), "20s"),
         ("a close", says(""), "20s"),
