@@ -24,6 +24,7 @@ mod load;
 mod localstripe;
 mod external;
 mod families;
+mod file_faults;
 mod locked;
 mod migration;
 mod numbers;
