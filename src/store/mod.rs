@@ -18,6 +18,7 @@ mod groups;
 mod history;
 mod holds;
 mod hours;
+mod identity;
 mod inbox;
 mod leases;
 mod list;
@@ -232,6 +233,7 @@ pub struct Store {
     namespace: Arc<str>,
     writer: writer::Writer,
     pool: r2d2::Pool<Readers>,
+    identity: identity::Identity,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
     /// Leases that a claim may have written though its COMMIT failed: job, token, owner.
@@ -270,6 +272,7 @@ impl Store {
             .connection_timeout(Duration::from_secs(10))
             .build_unchecked(Readers { path: path.to_path_buf() });
         let writer = writer::Writer::start(path, Arc::clone(&clock), options.watch)?;
+        let identity = identity::Identity::of(path);
         let namespace = options.namespace.into();
         Ok(Store {
             path: path.to_path_buf(),
@@ -278,6 +281,7 @@ impl Store {
             namespace,
             writer,
             pool,
+            identity,
             marked: None,
             doubtful: Mutex::default(),
         })
@@ -306,7 +310,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         match self.marked {
             Some(copied) => Err(backup::refusal(copied)),
-            None => self.writer.run(work),
+            None => self.write_even_marked(work),
         }
     }
 
@@ -314,6 +318,7 @@ impl Store {
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.identity.check(&self.path)?;
         self.writer.run(work)
     }
 

@@ -30,6 +30,11 @@ impl Worker {
         let _ = self.child.wait();
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGTERM.
     pub fn term(&self) {
         let pid = self.child.id().to_string();
