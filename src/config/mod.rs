@@ -6,6 +6,7 @@
 
 mod body;
 mod cards;
+mod exec;
 mod intake;
 mod key;
 mod profile;
@@ -14,6 +15,7 @@ mod secret;
 mod template;
 
 pub use body::BodyTemplate;
+pub use exec::{Exec, Said};
 pub use intake::{Rendered, Request};
 pub use key::{KeyChars, KeyPlace, KeyRule};
 pub use profile::{
@@ -265,8 +267,10 @@ pub enum Encoding {
 pub struct Kind {
     /// Its name.
     pub name: String,
-    /// Its provider's name; `None`: a handler in an embedding app does it.
+    /// Its provider's name; `None`: a program does it, or a handler in an embedding app.
     pub provider: Option<String>,
+    /// The program that does it on this machine.
+    pub exec: Option<Exec>,
     /// Gives the key from the payload.
     pub key: Option<Template>,
     /// Gives the account.

@@ -22,6 +22,8 @@ mod embed;
 mod embed_ends;
 mod load;
 mod localstripe;
+#[cfg(unix)]
+mod exec;
 mod external;
 mod families;
 mod locked;

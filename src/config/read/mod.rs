@@ -4,6 +4,7 @@
 //! environment or from another file here, so a config is checked the same way on every machine. Secrets are only noted
 //! with their places; [`Config::missing_secrets`] looks for them.
 
+mod exec;
 pub(super) mod kind;
 mod provider;
 mod schedule;
@@ -106,7 +107,7 @@ impl Config {
         }
         let mut kinds = BTreeMap::new();
         for (name, value) in t.get("kinds").map(|v| v.entries()).transpose()?.unwrap_or_default() {
-            kinds.insert(name.clone(), kind::kind(&name, &value, &providers)?);
+            kinds.insert(name.clone(), kind::kind(&name, &value, &providers, reader.folder)?);
         }
         let secrets = reader.secrets;
         let (file, schedules) = (file.to_path_buf(), BTreeMap::new());
