@@ -4,6 +4,7 @@
 //! 1 failed, 2 usage or config, 3 not found, 4 refused. A closed pipe is success.
 
 mod act;
+mod alerts;
 mod ask;
 mod audit;
 mod demo;
@@ -198,6 +199,9 @@ enum Command {
     /// Compare with a provider's own records
     #[command(subcommand)]
     Reconcile(reconcile::ReconcileCommand),
+    /// Alerts to people
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
 }
@@ -323,6 +327,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Restore(args) => upkeep::restore(context, &args),
         Command::Prune(args) => upkeep::prune(context, &args),
         Command::Reconcile(command) => reconcile::run(context, command),
+        Command::Alerts(command) => alerts::run(context, &command),
         Command::Demo(args) => demo::run(context, &args),
     }
 }

@@ -4,6 +4,7 @@
 //! profiles are merged into their providers. Reading (`read/`) is the only maker of a [`Config`]. Secrets are held
 //! in [`Secret`], whose `Debug` shows nothing; they come from the environment or a file, never from the text.
 
+mod alerts;
 mod body;
 mod cards;
 mod exec;
@@ -14,6 +15,7 @@ mod read;
 mod secret;
 mod template;
 
+pub use alerts::{AlertEvent, Alerts, Quiet, alert_payload};
 pub use body::BodyTemplate;
 pub use exec::{Exec, Said};
 pub use intake::{Rendered, Request};
@@ -68,6 +70,8 @@ pub struct Config {
     pub kinds: BTreeMap<String, Kind>,
     /// `[schedules.*]`
     pub schedules: BTreeMap<String, Arc<Schedule>>,
+    /// `[alerts]`; `None`: nobody is told of anything.
+    pub alerts: Option<Alerts>,
     /// Every secret that the config speaks of, with its place.
     secrets: Vec<PlacedSecret>,
 }

@@ -328,7 +328,7 @@ fn the_api_is_never_open_and_what_is_not_built_is_not_passed_over() {
     check("[http]", "[http]\nlisten = 'localhost'", "http.listen", "127.0.0.1:7117");
     let text = EXAMPLE.replacen("[http]", "[http]\nlisten = '0.0.0.0:7117'\nbehind_proxy = true", 1);
     assert!(parse(&text).unwrap().http.unwrap().behind_proxy);
-    check("[http]", "[alerts]\nx = 1\n[http]", "alerts", "not supported yet");
+    check("[http]", "[alerts]\nkind = \"none\"\n[http]", "alerts.kind", "there is no [kinds.none]");
 }
 
 #[test]

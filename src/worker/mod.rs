@@ -8,6 +8,7 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+mod alerts;
 pub mod anchor;
 mod inbox;
 mod keeper;

@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod alerts;
 mod api;
 mod api_edges;
 mod audit;
