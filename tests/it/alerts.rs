@@ -148,25 +148,40 @@ fn what_happens_to_alerts_is_no_alert() {
 
 #[test]
 fn a_held_provider_a_standing_group_and_an_old_unknown_are_told_once_while_they_last() {
-    let (office, _bank, pager) =
-        office("wait = \"0s\"\nwindow = \"0s\"\ngroup_after = \"0s\"\nunknown_after = \"0s\"");
-    let config = std::fs::read_to_string(office.config_path()).unwrap();
-    let down = config
-        .replace("key = \"payout:", "group = \"account:{account}\"\nkey = \"payout:")
-        .replace(&_bank.base_url, "http://127.0.0.1:1");
-    office.config(&down);
-    let _worker = office.spawn_worker(&[]);
-    until_it_looks(&office);
-    for n in 0..3 {
-        office.enqueue("payout", &format!(r#"{{"invoice_id":"I-{n}","account":"7"}}"#), &[]).ok();
+    let refuse = Script::start(|_, _| Some(reply(422, "", r#"{"error":"no"}"#)));
+    let fail = Script::start(|_, _| Some(reply(500, "", "")));
+    for (bank, expected) in [
+        ("http://127.0.0.1:1", vec!["provider:bank"]),
+        (refuse.base_url.as_str(), vec!["group:", "park:rejected"]),
+        (fail.base_url.as_str(), vec!["group:", "unknown:"]),
+    ] {
+        let pager = Script::start(|_, _| Some(reply(200, "", "{}")));
+        let office = Scene::new(Family::B).start();
+        let told = "wait = \"0s\"\nwindow = \"0s\"\ngroup_after = \"0s\"\nunknown_after = \"0s\"";
+        write(&office, bank, &pager.base_url, told);
+        let config = std::fs::read_to_string(office.config_path()).unwrap();
+        // An unknown stays one for the time of the test.
+        let slow = config.replacen("base = \"10ms\", cap = \"20ms\"", "base = \"24h\", cap = \"24h\"", 1);
+        let config = if expected.contains(&"unknown:") { slow } else { config };
+        office.config(&config.replace("key = \"payout:", "group = \"account:{account}\"\nkey = \"payout:"));
+        let _worker = office.spawn_worker(&[]);
+        until_it_looks(&office);
+        for n in 0..3 {
+            office.enqueue("payout", &format!(r#"{{"invoice_id":"I-{n}","account":"7"}}"#), &[]).ok();
+        }
+        let told = |pages: &[Value]| {
+            let name = |page: &Value| {
+                format!("{}:{}", page["event"].as_str().unwrap(), page["name"].as_str().unwrap())
+            };
+            let mut told: Vec<String> = pages.iter().map(name).collect();
+            told.sort();
+            told
+        };
+        assert_eq!(told(&pages(&pager, expected.len())), expected);
+        // What goes on is not told again: the next page is the test.
+        office.run(&["alerts", "test"]).ok();
+        assert_eq!(pages(&pager, expected.len() + 1)[expected.len()]["event"], "test");
     }
-    let mut events: Vec<String> =
-        pages(&pager, 2).iter().map(|page| format!("{}:{}", page["event"], page["name"])).collect();
-    events.sort();
-    assert_eq!(events, [r#""group":"""#, r#""provider":"bank""#]);
-    // Further looks tell nothing further: a test's page comes next.
-    office.run(&["alerts", "test"]).ok();
-    assert_eq!(pages(&pager, 3)[2]["event"], "test");
 }
 
 #[test]
