@@ -8,9 +8,11 @@ mod alerts;
 mod ask;
 mod audit;
 mod demo;
+mod examples;
 mod import;
 mod group;
 mod look;
+mod manual;
 mod output;
 mod providers;
 mod reconcile;
@@ -27,7 +29,7 @@ use crate::door;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::{Desk, Options, Store, StoreError};
 use crate::worker::Trade;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use output::Output;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -204,6 +206,17 @@ enum Command {
     Alerts(alerts::AlertsCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
+    /// For packagers: what a shell needs to complete commands
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// For packagers: the manual page, or with --to a page for each command
+    Man {
+        /// The folder that the pages are written to
+        #[arg(long, value_name = "FOLDER")]
+        to: Option<PathBuf>,
+    },
 }
 
 /// What every command has at hand.
@@ -288,7 +301,8 @@ fn host() -> String {
 
 /// Parses the command line, runs it, and gives the exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = examples::command().try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
@@ -329,6 +343,8 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Reconcile(command) => reconcile::run(context, command),
         Command::Alerts(command) => alerts::run(context, &command),
         Command::Demo(args) => demo::run(context, &args),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { to } => manual::man(to.as_deref()),
     }
 }
 
