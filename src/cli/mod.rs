@@ -13,6 +13,8 @@ mod import;
 mod group;
 mod look;
 mod manual;
+#[cfg(unix)]
+mod notify;
 mod output;
 mod providers;
 mod reconcile;

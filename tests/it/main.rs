@@ -35,6 +35,8 @@ mod offline;
 mod online;
 mod operate;
 mod order;
+#[cfg(unix)]
+mod packaging;
 mod pause;
 mod prune;
 mod reconcile;
