@@ -68,6 +68,17 @@ impl Programs {
         Programs { config }
     }
 
+    /// The programs that are not where the config says, each with its kind.
+    pub fn missing(&self) -> Vec<(&str, PathBuf)> {
+        let exec =
+            self.config.kinds.values().filter_map(|kind| Some((kind.name.as_str(), kind.exec.as_ref()?)));
+        let all = exec.flat_map(|(kind, exec)| {
+            let lookup = exec.lookup.iter().map(|(program, _)| program);
+            std::iter::once(&exec.program).chain(lookup).map(move |program| (kind, absolute(program)))
+        });
+        all.filter(|(_, program)| !program.is_file()).collect()
+    }
+
     fn of(&self, kind: &str) -> Option<&Exec> {
         self.config.kinds.get(kind)?.exec.as_ref()
     }

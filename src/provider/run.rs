@@ -39,7 +39,7 @@ pub(super) fn run(run: &Run) -> (Ran, Output) {
         }
     };
     let mut running = Running::new(child, &run.stdin);
-    let ran = running.to_its_end(run.timeout);
+    let ran = running.serve_to_its_end(run.timeout);
     (ran, running.output)
 }
 
@@ -59,7 +59,7 @@ impl Running<'_> {
         Running { child, stdin, rest: input, stdout, stderr, output: Output::default() }
     }
 
-    fn to_its_end(&mut self, timeout: Duration) -> Ran {
+    fn serve_to_its_end(&mut self, timeout: Duration) -> Ran {
         let begun = Instant::now();
         let calm = self.never_block();
         let seen = calm.and_then(|()| self.serve_until(begun, timeout));

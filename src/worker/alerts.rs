@@ -200,12 +200,13 @@ impl Memory {
         self.told.retain(|_, at| *at <= now.0 && now.since(Ms(*at)) < alerts.window);
         let quiet = alerts.quiet.as_ref().is_some_and(|quiet| quiet.is_on(now));
         let told = &self.told;
-        let is_due = |subject: &String, waiting: &mut Waiting| {
+        let is_due = |(subject, waiting): &(String, Waiting)| {
             let gathered = waiting.since > now.0 || now.since(Ms(waiting.since)) >= alerts.wait;
             let loud = !quiet || subject.as_str() == AlertEvent::DoubleEffect.as_str();
             gathered && loud && !told.contains_key(subject)
         };
-        let due: Vec<_> = self.waiting.extract_if(.., is_due).collect();
+        let (due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(is_due);
+        self.waiting.extend(rest);
         self.told.extend(due.iter().map(|(subject, _)| (subject.clone(), now.0)));
         due
     }

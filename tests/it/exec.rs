@@ -143,6 +143,9 @@ fn a_program_that_cannot_be_started_did_nothing_and_is_tried_again_until_it_can(
     assert_eq!((&job["intent"]["state"], &job["attempts"]), (&"pending".into(), &0.into()), "{job:#}");
     assert!(job["last_error"].as_str().unwrap().contains("bin/print cannot be started"), "{job:#}");
     std::fs::remove_file(&path).unwrap();
+    let check = till.run(&["check"]);
+    check.fails(&[1]);
+    assert!(check.stdout.contains("bin/print: its jobs wait until there is"), "{check}");
     work_until("No such file");
     program(&till, "bin/print", "echo R-1");
     let job = work_until("R-1");
