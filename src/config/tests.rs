@@ -149,7 +149,7 @@ fn unknown_fields_are_refused_with_the_name_that_was_meant() {
     check("path = \"data", "pth = \"data", "store.pth", "did you mean path?");
     check("rate = ", "rat = ", "providers.bank.rat", "did you mean rate?");
     check("[store]", "[stores]", "stores", "did you mean store?");
-    check("on_parked", "parked_on_that", "kinds.payout.parked_on_that", "known are provider, key");
+    check("on_parked", "parked_on_that", "kinds.payout.parked_on_that", "known are provider, exec, key");
     check("connect = ", "conect = ", "providers.bank.timeout.conect", "did you mean connect?");
 }
 
