@@ -4,12 +4,17 @@
 //! 1 failed, 2 usage or config, 3 not found, 4 refused. A closed pipe is success.
 
 mod act;
+mod alerts;
 mod ask;
 mod audit;
 mod demo;
+mod examples;
 mod import;
 mod group;
 mod look;
+mod manual;
+#[cfg(unix)]
+mod notify;
 mod output;
 mod providers;
 mod reconcile;
@@ -26,7 +31,7 @@ use crate::door;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::{Desk, Options, Store, StoreError};
 use crate::worker::Trade;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use output::Output;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -198,8 +203,22 @@ enum Command {
     /// Compare with a provider's own records
     #[command(subcommand)]
     Reconcile(reconcile::ReconcileCommand),
+    /// Alerts to people
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
+    /// For packagers: what a shell needs to complete commands
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// For packagers: the manual page, or with --to a page for each command
+    Man {
+        /// The folder that the pages are written to
+        #[arg(long, value_name = "FOLDER")]
+        to: Option<PathBuf>,
+    },
 }
 
 /// What every command has at hand.
@@ -284,7 +303,8 @@ fn host() -> String {
 
 /// Parses the command line, runs it, and gives the exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = examples::command().try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
@@ -323,7 +343,10 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Restore(args) => upkeep::restore(context, &args),
         Command::Prune(args) => upkeep::prune(context, &args),
         Command::Reconcile(command) => reconcile::run(context, command),
+        Command::Alerts(command) => alerts::run(context, &command),
         Command::Demo(args) => demo::run(context, &args),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { to } => manual::man(to.as_deref()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
 use crate::config::{Config, Kind};
 use crate::job::{Code, Refusal};
-use crate::provider::{self, Providers};
+use crate::provider::{self, Programs, Providers};
 use crate::schedule::Schedule;
 use crate::store::{RefusedRow, Store, StoreError};
 use clap::Args;
@@ -96,6 +96,14 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.push(disk(&opened.config));
     findings.extend(opened.config.kinds.values().filter_map(unread));
     findings.extend(opened.config.kinds.values().filter_map(by_key));
+    findings.extend(Programs::new(Arc::clone(&opened.config)).missing().into_iter().map(
+        |(kind, program)| {
+            bad(
+                "exec",
+                format!("kind {kind}: there is no {}: its jobs wait until there is", program.display()),
+            )
+        },
+    ));
     if let Some(http) = &opened.config.http {
         findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
@@ -261,7 +269,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
             }
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
                 let why = if opened.config.kinds.contains_key(&kind) {
-                    "it has no provider: only an app that registers a handler for it and works does them"
+                    "it has no provider and no program: only an app that registers a handler for it and works does them"
                 } else {
                     "the config does not know it: nobody will do them"
                 };

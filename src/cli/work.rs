@@ -1,5 +1,7 @@
 //! `work`
 
+#[cfg(unix)]
+use super::notify::Systemd;
 use super::{CliError, Context, Opened};
 use crate::http::{self, Server};
 use crate::store::Store;
@@ -41,6 +43,11 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     };
     let stop = Stop::new();
     listen(stop.clone())?;
+    #[cfg(unix)]
+    if let Some(systemd) = Systemd::from_env() {
+        let io = |error| CliError::Io { what: "systemd cannot be told".into(), error };
+        systemd.watch(&stop).map_err(io)?;
+    }
     // A worker that is to end by itself works beside the one that stays, which has the address already.
     let mut server = match options.until {
         Until::Stopped => serve(&opened, &store, &stop)?,
@@ -82,6 +89,9 @@ fn listen(stop: Stop) -> Result<(), CliError> {
                     std::process::exit(1);
                 }
                 asked = true;
+                if let Some(systemd) = Systemd::from_env() {
+                    systemd.stopping();
+                }
                 stop.request();
             }
         })

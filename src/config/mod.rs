@@ -4,8 +4,10 @@
 //! profiles are merged into their providers. Reading (`read/`) is the only maker of a [`Config`]. Secrets are held
 //! in [`Secret`], whose `Debug` shows nothing; they come from the environment or a file, never from the text.
 
+mod alerts;
 mod body;
 mod cards;
+mod exec;
 mod intake;
 mod key;
 mod profile;
@@ -13,7 +15,9 @@ mod read;
 mod secret;
 mod template;
 
+pub use alerts::{AlertEvent, Alerts, Quiet, alert_payload};
 pub use body::BodyTemplate;
+pub use exec::{Exec, Said};
 pub use intake::{Rendered, Request};
 pub use key::{KeyChars, KeyPlace, KeyRule};
 pub use profile::{
@@ -66,6 +70,8 @@ pub struct Config {
     pub kinds: BTreeMap<String, Kind>,
     /// `[schedules.*]`
     pub schedules: BTreeMap<String, Arc<Schedule>>,
+    /// `[alerts]`; `None`: nobody is told of anything.
+    pub alerts: Option<Alerts>,
     /// Every secret that the config speaks of, with its place.
     secrets: Vec<PlacedSecret>,
 }
@@ -268,8 +274,10 @@ pub enum Encoding {
 pub struct Kind {
     /// Its name.
     pub name: String,
-    /// Its provider's name; `None`: a handler in an embedding app does it.
+    /// Its provider's name; `None`: a program does it, or a handler in an embedding app.
     pub provider: Option<String>,
+    /// The program that does it on this machine.
+    pub exec: Option<Exec>,
     /// Gives the key from the payload.
     pub key: Option<Template>,
     /// Gives the account.

@@ -149,7 +149,7 @@ fn unknown_fields_are_refused_with_the_name_that_was_meant() {
     check("path = \"data", "pth = \"data", "store.pth", "did you mean path?");
     check("rate = ", "rat = ", "providers.bank.rat", "did you mean rate?");
     check("[store]", "[stores]", "stores", "did you mean store?");
-    check("on_parked", "parked_on_that", "kinds.payout.parked_on_that", "known are provider, key");
+    check("on_parked", "parked_on_that", "kinds.payout.parked_on_that", "known are provider, exec, key");
     check("connect = ", "conect = ", "providers.bank.timeout.conect", "did you mean connect?");
 }
 
@@ -344,7 +344,7 @@ fn the_api_is_never_open_and_what_is_not_built_is_not_passed_over() {
     check("[http]", "[http]\nlisten = 'localhost'", "http.listen", "127.0.0.1:7117");
     let text = EXAMPLE.replacen("[http]", "[http]\nlisten = '0.0.0.0:7117'\nbehind_proxy = true", 1);
     assert!(parse(&text).unwrap().http.unwrap().behind_proxy);
-    check("[http]", "[alerts]\nx = 1\n[http]", "alerts", "not supported yet");
+    check("[http]", "[alerts]\nkind = \"none\"\n[http]", "alerts.kind", "there is no [kinds.none]");
 }
 
 #[test]

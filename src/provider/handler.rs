@@ -290,11 +290,7 @@ impl Handlers {
     /// The payload as the handler is to get it at every attempt of the generation; `None` without a handler.
     pub fn freeze(&self, job: &Job) -> Option<Result<Frozen, String>> {
         self.by_kind.get(&job.kind)?;
-        let payload = job.payload.as_deref().ok_or_else(|| "the payload was pruned".to_string());
-        Some(payload.and_then(|text| {
-            Json::parse(text).map_err(|e| format!("payload: {e}"))?;
-            Ok(Frozen { body: text.as_bytes().to_vec(), ..Frozen::default() })
-        }))
+        Some(freeze_payload(job))
     }
 
     /// Makes one call; `None` without a handler. Blocks until the closure returns, however long that takes.
@@ -373,16 +369,28 @@ impl Handlers {
     }
 }
 
+/// The payload's bytes as a request, for what takes no other.
+pub(super) fn freeze_payload(job: &Job) -> Result<Frozen, String> {
+    let text = job.payload.as_deref().ok_or("the payload was pruned")?;
+    Json::parse(text).map_err(|e| format!("payload: {e}"))?;
+    Ok(Frozen { body: text.as_bytes().to_vec(), ..Frozen::default() })
+}
+
+/// The payload as it was frozen.
+pub(super) fn frozen_payload(call: &Call<'_>) -> Result<String, String> {
+    // A request that was frozen for an HTTP provider, before the kind was done here, has another body. Nothing of it
+    // was in doubt when it first came here to be sent, or its other scope would have kept it away.
+    if call.frozen.method.is_empty() {
+        String::from_utf8(call.frozen.body.clone()).map_err(|_| "the frozen payload is not UTF-8".to_string())
+    } else {
+        call.job.payload.clone().ok_or_else(|| "the payload was pruned".to_string())
+    }
+}
+
 /// What the closure is given.
 fn handed(call: &Call<'_>, deadline: Instant) -> Result<HandlerCall, String> {
     let (job, intent): (&Job, &Intent) = (call.job, call.intent);
-    // A request that was frozen for an HTTP provider, before the kind became a handler's, has another body. Nothing of
-    // it was in doubt when it first came here to be sent, or its other scope would have kept it away.
-    let text = if call.frozen.method.is_empty() {
-        String::from_utf8(call.frozen.body.clone()).map_err(|_| "the frozen payload is not UTF-8")?
-    } else {
-        job.payload.clone().ok_or("the payload was pruned")?
-    };
+    let text = frozen_payload(call)?;
     Ok(HandlerCall {
         wire_key: intent.wire_key.clone(),
         generation: intent.generation.number,

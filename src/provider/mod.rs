@@ -3,10 +3,11 @@
 //! `request` renders what is sent, `connect` and `tls` open a connection, `http` makes one exchange over it and knows
 //! whether a byte left, `reply` and `read` say what an answer means, `sign` signs webhooks, `redact` keeps secrets out of
 //! what is kept, `oauth` has tokens, `online` looks whether a provider can be reached, `handler` calls an app's own
-//! closures. Nothing here tries twice.
+//! closures, `exec` runs programs. Nothing here tries twice.
 
 mod auth;
 mod connect;
+mod exec;
 mod handler;
 mod http;
 mod oauth;
@@ -17,11 +18,14 @@ pub mod redact;
 mod reply;
 mod request;
 mod sign;
+#[cfg(unix)]
+mod run;
 #[cfg(test)]
 mod tests;
 mod tls;
 
 pub use auth::credentials;
+pub use exec::Programs;
 pub use handler::{Handler, HandlerCall, HandlerOutcome, Handlers};
 #[doc(hidden)]
 pub use http::{Answer, Broken, Wire};

@@ -4,6 +4,7 @@
 //! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
 //! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
 
+mod alerts;
 mod audit;
 mod backup;
 mod browse;
@@ -40,6 +41,7 @@ mod totals;
 mod trail;
 mod writer;
 
+pub use alerts::Sighting;
 pub use audit::{Break, Head, RawRow, Total, Verdict};
 pub use backup::{Copied, Restored, Restoring};
 pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};

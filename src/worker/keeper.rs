@@ -1,9 +1,9 @@
 //! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
 //! and watches clock, disk and slow handlers.
 
-use super::anchor;
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
+use super::{alerts, anchor};
 use crate::clock::millis;
 use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
@@ -48,6 +48,7 @@ pub fn start(
             let mut watch = Watch { wall: shared.store.clock().now().0, at: Instant::now() };
             let mut renewed = Instant::now();
             let (unrenewed, unseen) = (Pace::default(), Pace::default());
+            let mut alerts = alerts::Watch::default();
             let mut anchored: Option<Instant> = None;
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 look_at_disk(&shared, options.free_disk);
@@ -58,6 +59,9 @@ pub fn start(
                 {
                     anchored = Some(Instant::now());
                     anchor::append(&shared.store, &anchor.file);
+                }
+                if alerts.look(&shared) {
+                    wake.wake();
                 }
                 if rota.look(&shared.store) {
                     wake.wake();

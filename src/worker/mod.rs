@@ -8,6 +8,7 @@
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
 
+mod alerts;
 pub mod anchor;
 mod inbox;
 mod keeper;
@@ -107,6 +108,8 @@ pub struct Stop {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     pulse: Arc<Mutex<Option<Instant>>>,
+    /// When the dispatcher last went round, whatever came of it.
+    turn: Arc<Mutex<Option<Instant>>>,
 }
 
 impl std::fmt::Debug for Event {
@@ -123,7 +126,7 @@ impl Stop {
     /// A handle for one run of a worker.
     pub fn new() -> Stop {
         let (events, inbox) = unbounded();
-        Stop { events, inbox, pulse: Arc::default() }
+        Stop { events, inbox, pulse: Arc::default(), turn: Arc::default() }
     }
 
     /// Claim no more, finish what is in flight. The second call ends the worker at once.
@@ -135,6 +138,12 @@ impl Stop {
     pub fn is_alive(&self) -> bool {
         let pulse = *self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
         pulse.is_some_and(|beat| beat.elapsed() < PULSE)
+    }
+
+    /// Whether the worker went round within this time, be it that the file could not be used.
+    pub fn goes_round_within(&self, limit: Duration) -> bool {
+        let turn = *self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.is_some_and(|at| at.elapsed() < limit)
     }
 
     fn beat(&self, beat: Option<Instant>) {
@@ -289,6 +298,7 @@ impl Dispatcher {
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
+            *self.stop.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             let more = self.take_inbox();
             let mut round = self.claim();
             if !matches!(round, Round::Failed { .. }) {

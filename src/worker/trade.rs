@@ -5,7 +5,7 @@ use crate::config::{Config, Kind, Request};
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Code, Job, NewJob, Refusal};
 use crate::outcome::Outcome;
-use crate::provider::{Call, Handler, Handlers, Providers};
+use crate::provider::{Call, Handler, Handlers, Programs, Providers};
 use crate::store::{Desk, InboxRow, KindDesk, ProviderDesk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ pub struct Trade {
     clock: Arc<dyn Clock>,
     providers: Providers,
     handlers: Handlers,
+    programs: Programs,
     kinds: Vec<KindDesk>,
-    /// Kinds without a provider or a handler here.
+    /// Kinds without a provider, a program or a handler here.
     elsewhere: Vec<KindDesk>,
     desks: Vec<ProviderDesk>,
 }
@@ -47,6 +48,11 @@ pub enum TradeError {
         "kind `{0}` has a handler and so stands as its own provider, and there is a [providers.{0}]: rename one"
     )]
     SharedName(String),
+    /// The kind is a program's.
+    #[error(
+        "a handler is registered for kind `{0}`, and the config gives it to a program (exec): take one of them out"
+    )]
+    HasProgram(String),
     /// Two handlers for one kind.
     #[error("two handlers are registered for kind `{0}`: one kind has one")]
     Twice(String),
@@ -79,6 +85,9 @@ impl TradeBuilder {
             let kind = self.config.kinds.get(name).ok_or_else(|| TradeError::NoKind(name.clone()))?;
             if let Some(provider) = kind.provider.clone() {
                 return Err(TradeError::HasProvider { kind: name.clone(), provider });
+            }
+            if kind.exec.is_some() {
+                return Err(TradeError::HasProgram(name.clone()));
             }
             if self.config.providers.contains_key(name) {
                 return Err(TradeError::SharedName(name.clone()));
@@ -119,8 +128,10 @@ impl Trade {
     }
 
     fn assemble(config: Arc<Config>, clock: Arc<dyn Clock>, handlers: Handlers) -> Trade {
+        let programs = Programs::new(Arc::clone(&config));
+        let own = |kind: &Kind| handlers.has(&kind.name) || kind.exec.is_some();
         let (here, there): (Vec<&Kind>, Vec<&Kind>) =
-            config.kinds.values().partition(|kind| kind.provider.is_some() || handlers.has(&kind.name));
+            config.kinds.values().partition(|kind| kind.provider.is_some() || own(kind));
         let desks_of = |kinds: Vec<&Kind>| kinds.into_iter().map(|kind| desk(kind, &handlers)).collect();
         let (kinds, elsewhere) = (desks_of(here), desks_of(there));
         let threads = u32::try_from(config.worker.threads).unwrap_or(u32::MAX);
@@ -129,15 +140,18 @@ impl Trade {
             concurrency: p.concurrency,
             rate: p.rate,
         });
-        // A handler's kind stands as its own provider.
-        let own = config.kinds.keys().filter(|kind| handlers.has(kind)).map(|kind| ProviderDesk {
-            name: kind.clone(),
-            concurrency: handlers.concurrency(kind).unwrap_or(threads),
+        // A handler's kind, and a program's, stand as their own providers.
+        let own = config.kinds.values().filter(|kind| own(kind)).map(|kind| ProviderDesk {
+            name: kind.name.clone(),
+            concurrency: handlers
+                .concurrency(&kind.name)
+                .or(kind.exec.as_ref().and_then(|exec| exec.concurrency))
+                .unwrap_or(threads),
             rate: None,
         });
         let desks = providers.chain(own).collect();
         let providers = Providers::new(Arc::clone(&config), Arc::clone(&clock));
-        Trade { config, clock, providers, handlers, kinds, elsewhere, desks }
+        Trade { config, clock, providers, handlers, programs, kinds, elsewhere, desks }
     }
 
     /// The config.
@@ -145,12 +159,11 @@ impl Trade {
         &self.config
     }
 
-    /// Makes one call, to the kind's handler or its provider.
+    /// Makes one call, to the kind's handler, its program or its provider.
     pub(super) fn call(&self, call: &Call<'_>) -> Outcome {
-        match self.handlers.call(call, self.clock.now()) {
-            Some(outcome) => outcome,
-            None => self.providers.call(call),
-        }
+        let started = self.clock.now();
+        let own = self.handlers.call(call, started).or_else(|| self.programs.call(call, started));
+        own.unwrap_or_else(|| self.providers.call(call))
     }
 
     pub(super) fn handlers(&self) -> &Handlers {
@@ -178,11 +191,13 @@ impl Desk for Trade {
     }
 
     fn scope(&self, kind: &str) -> Scope {
-        self.handlers.scope(kind).unwrap_or_else(|| self.providers.scope(kind))
+        let own = self.handlers.scope(kind).or_else(|| self.programs.scope(kind));
+        own.unwrap_or_else(|| self.providers.scope(kind))
     }
 
     fn freeze(&self, job: &Job, intent: &Intent) -> Result<Frozen, String> {
-        self.handlers.freeze(job).unwrap_or_else(|| self.providers.freeze(&job.kind, job, intent))
+        let own = self.handlers.freeze(job).or_else(|| self.programs.freeze(job));
+        own.unwrap_or_else(|| self.providers.freeze(&job.kind, job, intent))
     }
 
     fn elsewhere(&self, kind: &str) -> Option<&KindDesk> {

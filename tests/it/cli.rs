@@ -184,3 +184,18 @@ fn the_profiles_are_listed_and_each_shows_its_facts_with_their_sources() {
     h.run(&["providers", "gocardless"]).ok();
     h.run(&["providers", "bank"]).fails(&[2, 3]);
 }
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let harness = Scene::new(Family::B).start();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let out = harness.run(&["completions", shell]).ok().stdout;
+        assert!(out.contains("exit-when-idle") && out.contains("reconcile"), "{shell}: {out}");
+    }
+    let page = harness.run(&["man"]).ok().stdout;
+    assert!(page.starts_with(".ie") || page.contains(".TH onceward 1"), "{page}");
+    harness.run(&["man", "--to", "."]).ok();
+    let page = std::fs::read_to_string(harness.dir.path().join("onceward-enqueue.1")).unwrap();
+    assert!(page.contains("onceward enqueue payout"), "its examples are there: {page}");
+    harness.run(&["man", "--to", "nowhere"]).refused("io", 1);
+}

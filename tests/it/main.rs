@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod alerts;
 mod api;
 mod api_doors;
 mod api_edges;
@@ -25,6 +26,8 @@ mod embed_ends;
 mod events;
 mod load;
 mod localstripe;
+#[cfg(unix)]
+mod exec;
 mod external;
 mod families;
 mod file_faults;
@@ -37,6 +40,8 @@ mod offline;
 mod online;
 mod operate;
 mod order;
+#[cfg(unix)]
+mod packaging;
 mod pause;
 mod prune;
 mod reconcile;

@@ -1,5 +1,6 @@
 //! Reads `[kinds.*]`.
 
+use super::exec;
 use super::walk::{Value, instead, is_token, not_a_header};
 use crate::config::KeyPlace;
 use crate::config::intake;
@@ -8,6 +9,7 @@ use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Lookup, Provider,
 use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 use crate::intent::WireStyle;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(1);
@@ -28,10 +30,12 @@ pub(super) fn kind(
     name: &str,
     value: &Value,
     providers: &BTreeMap<String, Provider>,
+    folder: &Path,
 ) -> Result<Kind, ConfigError> {
     super::check_name(name, value)?;
     let t = value.table(&[
         "provider",
+        "exec",
         "key",
         "account",
         "amount_minor",
@@ -48,6 +52,7 @@ pub(super) fn kind(
     ])?;
     let provider = t.read("provider", |v| find(v, providers))?;
     let external = provider.is_some_and(|p| p.profile.external);
+    let (exec, promise) = t.read("exec", |v| exec::exec(name, v, folder, provider, providers))?.unzip();
     if provider.is_none()
         && let Some(part) = ["request", "reply", "lookup"].iter().find_map(|part| t.get(part))
     {
@@ -63,11 +68,16 @@ pub(super) fn kind(
         },
         Some(provider) => Some(request(&t.need("request", "method and path of the call")?, provider)?),
     };
-    let (reply, unique) = match t.get("reply") {
+    let (reply, mut unique) = match t.get("reply") {
         Some(value) => reply(&value).map(|(reply, unique)| (Some(reply), unique))?,
         None => (None, true),
     };
     let lookup = t.read("lookup", |v| lookup(v, provider))?;
+    let mut asked = lookup.as_ref().map(|(_, terms)| *terms);
+    let mut family = provider.map_or(Family::E, |p| p.profile.family);
+    if let Some(promise) = promise {
+        (unique, asked, family) = (promise.unique, promise.lookup, promise.family);
+    }
     let retry = retry(t.get("retry"))?;
     let confirm_within = match t.get("confirm_within") {
         Some(value) if external => Some(value.duration(TICK)?),
@@ -89,6 +99,7 @@ pub(super) fn kind(
     Ok(Kind {
         name: name.to_string(),
         provider: provider.map(|p| p.name.clone()),
+        exec,
         key,
         account: t.read("account", |v| template(v, Builtin::NONE))?,
         amount_minor: t.read("amount_minor", |v| fixed_checked(v, |text| intake::amount(text).map(drop)))?,
@@ -97,11 +108,7 @@ pub(super) fn kind(
         request,
         reply,
         unique,
-        terms: Terms {
-            on_parked,
-            on_unknown,
-            ..terms(provider, lookup.as_ref().map(|(_, terms)| *terms), &retry)
-        },
+        terms: Terms { on_parked, on_unknown, family, ..terms(provider, asked, &retry) },
         lookup: lookup.map(|(lookup, _)| lookup),
         retry_on: retry.retry_on,
         confirm_within,
@@ -119,7 +126,7 @@ fn on_unknown(
     let chosen = value.word(&[("park", OnUnknown::Park), ("resend", OnUnknown::Resend)])?;
     let why = match provider {
         _ if chosen == OnUnknown::Park => return Ok(chosen),
-        None => "a handler that may be called again is registered as repeat_safe: take this out",
+        None => "a program or a handler that may be called again is said to be repeat_safe: take this out",
         Some(p) if p.profile.external => "no worker sends jobs of an external provider: take this out",
         Some(_) if lookup => {
             "this kind has a look-up, which answers what a re-send would only guess: take one of them out"
@@ -140,7 +147,7 @@ fn find<'p>(value: &Value, providers: &'p BTreeMap<String, Provider>) -> Result<
 fn terms(provider: Option<&Provider>, lookup: Option<LookupTerms>, retry: &Retry) -> Terms {
     let profile = provider.map(|p| &p.profile);
     Terms {
-        // A handler in the app acts again when it is asked again, unless it is registered as repeatable.
+        // What is done without a provider is done again when it is asked for again, unless it is said to be repeatable.
         family: profile.map_or(Family::E, |p| p.family),
         window: profile.and_then(|p| p.window),
         lookup,

@@ -4,6 +4,8 @@
 //! environment or from another file here, so a config is checked the same way on every machine. Secrets are only noted
 //! with their places; [`Config::missing_secrets`] looks for them.
 
+mod alerts;
+mod exec;
 pub(super) mod kind;
 mod provider;
 mod schedule;
@@ -26,9 +28,6 @@ use walk::{Source, Value};
 const VARIABLE: &str = "ONCEWARD_CONFIG";
 /// Where the config is looked for when nobody names one.
 const PLACES: [&str; 2] = ["onceward.toml", "/etc/onceward/onceward.toml"];
-
-/// Tables of the documents that this version cannot carry out: better refused than passed over in silence.
-const LATER: [&str; 1] = ["alerts"];
 
 impl Config {
     /// Where the config is: `explicit`, else `$ONCEWARD_CONFIG`, else `./onceward.toml`, else
@@ -90,9 +89,6 @@ impl Config {
             "providers",
             "kinds",
         ])?;
-        if let Some(later) = LATER.iter().find_map(|name| t.get(name)) {
-            return Err(later.error("this is not supported yet by this version: take the table out"));
-        }
         let mut reader = Reader { folder: file.parent().unwrap_or(Path::new("")), secrets: Vec::new() };
         let store = reader.store(t.get("store"))?;
         let worker = worker(t.get("worker"))?;
@@ -106,12 +102,25 @@ impl Config {
         }
         let mut kinds = BTreeMap::new();
         for (name, value) in t.get("kinds").map(|v| v.entries()).transpose()?.unwrap_or_default() {
-            kinds.insert(name.clone(), kind::kind(&name, &value, &providers)?);
+            kinds.insert(name.clone(), kind::kind(&name, &value, &providers, reader.folder)?);
         }
         let secrets = reader.secrets;
         let (file, schedules) = (file.to_path_buf(), BTreeMap::new());
-        let mut config =
-            Config { file, store, worker, limits, anchor, http, providers, kinds, schedules, secrets };
+        let alerts = None;
+        let mut config = Config {
+            file,
+            store,
+            worker,
+            limits,
+            anchor,
+            http,
+            providers,
+            kinds,
+            schedules,
+            alerts,
+            secrets,
+        };
+        config.alerts = t.read("alerts", |v| alerts::alerts(v, &config))?;
         // Read last: each one is tried as a request for a job would be.
         for (name, value) in t.get("schedules").map(|v| v.entries()).transpose()?.unwrap_or_default() {
             let read = schedule::schedule(&name, &value, &config, t.get("kinds").as_ref())?;

@@ -130,6 +130,10 @@ impl<'a> Value<'a> {
             .collect())
     }
 
+    pub(in crate::config) fn is_array(&self) -> bool {
+        self.value.get_ref().is_array()
+    }
+
     /// The items of an array.
     pub(in crate::config) fn items(&self) -> Result<Vec<Value<'a>>, ConfigError> {
         let DeValue::Array(items) = self.value.get_ref() else {

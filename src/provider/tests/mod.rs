@@ -206,6 +206,7 @@ fn kind() -> Kind {
         unique: true,
         name: "payout".into(),
         provider: Some("bank".into()),
+        exec: None,
         key: None,
         account: None,
         amount_minor: None,
