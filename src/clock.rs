@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// An instant of the wall clock: milliseconds since 1970-01-01T00:00:00Z.
@@ -65,18 +66,24 @@ pub trait Clock: Send + Sync {
     /// Milliseconds of a clock that is never set and that counts a machine's sleep. Its zero is arbitrary but fixed
     /// between two boots.
     fn boot_ms(&self) -> i64;
+    /// The latest time that anybody read off the wall clock since this was last asked: a clock that was set forward and
+    /// back in between shows here alone.
+    fn take_peak(&self) -> Ms {
+        self.now()
+    }
 }
 
 /// The machine's own clocks.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
+    peak: AtomicI64,
 }
 
 impl SystemClock {
     /// The machine's own clocks.
     pub fn new() -> SystemClock {
-        SystemClock { start: Instant::now() }
+        SystemClock { start: Instant::now(), peak: AtomicI64::new(i64::MIN) }
     }
 }
 
@@ -88,10 +95,16 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Ms {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
+        let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => Ms(millis(since)),
             Err(before) => Ms(-millis(before.duration())),
-        }
+        };
+        self.peak.fetch_max(now.0, Ordering::Relaxed);
+        now
+    }
+
+    fn take_peak(&self) -> Ms {
+        Ms(self.peak.swap(i64::MIN, Ordering::Relaxed))
     }
 
     #[cfg(target_os = "linux")]

@@ -102,6 +102,7 @@ impl Store {
                 "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
                 (&nonce, &name, tx.now().0),
             )?;
+            seen(tx)?;
             let event = Event::new(EventAction::Start, EventScope::Worker, &name, &actor);
             events::record(tx, Event { detail: Some(PROGRAM), ..event })
         })?;
@@ -120,6 +121,7 @@ impl Store {
                 )?
                 .execute([&nonce])?;
             gone(tx, &nonce)?;
+            seen(tx)?;
             events::record(
                 tx,
                 Event::new(EventAction::Stop, EventScope::Worker, owner.name(), owner.actor()),
@@ -143,8 +145,7 @@ impl Store {
             tx.conn()
                 .prepare_cached("UPDATE onceward_owners SET seen_ms = ?2 WHERE nonce = ?1")?
                 .execute((&nonce, now.0))?;
-            tx.conn().prepare_cached(HIGHEST)?.execute([now.0.to_string()])?;
-            Ok(())
+            seen(tx)
         })
     }
 
@@ -249,6 +250,12 @@ const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.see
   ORDER BY o.since_ms";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
+/// Keeps the highest time seen, by which the next start notices a clock that was set back meanwhile.
+fn seen(tx: &Tx<'_>) -> Result<(), StoreError> {
+    tx.conn().prepare_cached(HIGHEST)?.execute([tx.now().0.to_string()])?;
+    Ok(())
+}
+
 const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
   WHERE name = 'highest_ms' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)";
 

@@ -102,9 +102,11 @@ struct Watch {
 
 impl Watch {
     fn look(&mut self, shared: &Shared) {
-        let (wall, at) = (shared.store.clock().now().0, Instant::now());
+        let clock = shared.store.clock();
+        let (peak, wall, at) = (clock.take_peak().0, clock.now().0, Instant::now());
         let expected = self.wall.saturating_add(millis(at.duration_since(self.at)));
-        let back = expected.saturating_sub(wall);
+        // Times that were read and written while the clock stood ahead for a moment count as well.
+        let back = expected.max(peak).saturating_sub(wall);
         (self.wall, self.at) = (wall, at);
         if back > SET_BACK_MIN_MS {
             let back = Duration::from_millis(back.unsigned_abs());
