@@ -50,7 +50,7 @@ pub struct Answer {
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// At most [`BODY_LIMIT`] bytes.
+    /// At most `BODY_LIMIT` bytes.
     pub body: Vec<u8>,
     /// The headers said where the body ends, so that its end was seen.
     pub framed: bool,
@@ -67,7 +67,7 @@ pub struct Broken {
     pub head: Option<(u16, Vec<(String, String)>)>,
     /// What went wrong.
     pub error: String,
-    /// The reply was longer than [`BODY_LIMIT`]: its first part.
+    /// The reply was longer than `BODY_LIMIT`: its first part.
     pub cut: Option<Vec<u8>>,
 }
 
