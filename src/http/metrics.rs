@@ -5,6 +5,7 @@
 use super::api::Ask;
 use super::message::{Content, Problem, Response};
 use super::wire::Body;
+use crate::clock::Ms;
 use crate::outcome::Class;
 use crate::store::{GAP_EDGES_S, Stats};
 use prometheus_client::collector::Collector;
@@ -23,14 +24,15 @@ pub fn scrape(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
         let _turn = ask.app.reads.enter()?;
         ask.app.store.stats()?
     };
-    let text = write(stats, ask.app.guard.denied())
+    let now = ask.app.store.clock().now();
+    let text = write(Figures { stats, now, denied: ask.app.guard.denied() })
         .map_err(|e| Problem::new(500, "internal", format!("the figures could not be written: {e}")))?;
     Ok(Response::new(200, TYPE, Content::Bytes(text.into_bytes())))
 }
 
-fn write(stats: Stats, denied: u64) -> Result<String, Error> {
+fn write(figures: Figures) -> Result<String, Error> {
     let mut registry = Registry::with_prefix("onceward");
-    registry.register_collector(Box::new(Figures { stats, denied }));
+    registry.register_collector(Box::new(figures));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
@@ -39,6 +41,7 @@ fn write(stats: Stats, denied: u64) -> Result<String, Error> {
 #[derive(Debug)]
 struct Figures {
     stats: Stats,
+    now: Ms,
     denied: u64,
 }
 
@@ -178,9 +181,17 @@ impl Figures {
         let waiting: u64 = stats.blocked_groups.iter().map(|g| g.waiting).sum();
         out.gauge(
             "blocked_groups",
-            "Groups whose head needs a person or an answer",
+            "Groups whose head is parked, in doubt, due later or missing",
             None,
             stats.blocked_groups.len() as f64,
+        )?;
+        // Which group it is would be a label without bound: `stats` names each.
+        let delays = stats.blocked_groups.iter().map(|g| self.now.since(g.since).as_secs_f64());
+        out.gauge(
+            "head_of_line_delay",
+            "How long the head of a group has kept others waiting, the longest",
+            Some(Unit::Seconds),
+            delays.fold(0.0, f64::max),
         )?;
         out.gauge("blocked_jobs", "Jobs that wait in them", None, waiting as f64)
     }

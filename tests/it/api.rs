@@ -255,6 +255,29 @@ fn the_server_says_whether_all_is_well_and_what_the_figures_are() {
     web.worker.kill9();
 }
 
+#[test]
+fn the_head_of_line_delay_is_a_figure_while_a_group_waits() {
+    let harness = scene();
+    let web = harness.serve();
+    let figure = |name: &str| -> f64 {
+        let text = web.get("/metrics").text();
+        let line =
+            text.lines().find(|l| l.starts_with(&format!("{name} "))).unwrap_or_else(|| panic!("{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(figure("onceward_head_of_line_delay_seconds"), 0.0);
+    // Place 1 never arrives.
+    harness.enqueue("payout", &payout(1), &["--group", "till", "--sequence", "2"]).ok();
+    let start = std::time::Instant::now();
+    while figure("onceward_head_of_line_delay_seconds") == 0.0 {
+        assert!(start.elapsed() < crate::harness::LIMIT);
+    }
+    assert_eq!((figure("onceward_blocked_groups"), figure("onceward_blocked_jobs")), (1.0, 1.0));
+    harness.run(&["group", "skip", "till", "--sequence", "1"]).ok();
+    harness.show_until(&key(1), |job| job["state"] == "settled");
+    assert_eq!(figure("onceward_head_of_line_delay_seconds"), 0.0);
+}
+
 /// The format's own checker, where it is installed (Debian's package prometheus).
 #[track_caller]
 fn check_with_promtool(text: &str) {
