@@ -341,6 +341,29 @@ fn the_console_does_what_the_command_line_does_and_says_who() {
 }
 
 /// R50, at the doors: a provider that repeats the credential brings it onto no page, figure, answer or copy.
+/// R46 and R49
+#[test]
+fn a_jobs_page_shows_every_digit_and_a_list_carries_no_payload() {
+    let harness = scene();
+    let digits = ["1970670598291982290", "18446744073709551616", "0.1000", "1e400"];
+    let numbers = format!(r#"{{"id":{},"u":{},"d":{},"e":{}}}"#, digits[0], digits[1], digits[2], digits[3]);
+    harness.enqueue("raw", &numbers, &["--key", "numbers", "--delay", "9h"]).ok();
+    let big =
+        format!("{{\"kind\":\"raw\",\"delay\":\"9h\",\"payload\":{{\"a\":\"{}\"}}", "x".repeat(250_000));
+    let lines: String = (0..40).map(|n| format!("{big},\"key\":\"big-{n}\"}}\n")).collect();
+    std::fs::write(harness.dir.path().join("jobs.jsonl"), lines).unwrap();
+    harness.run(&["import", "jobs.jsonl"]).ok();
+    let web = harness.serve();
+    let person = Person::enter(&web);
+    let page = person.get("/job/1").text();
+    assert!(digits.iter().all(|d| page.contains(d)), "{page}");
+    for list in ["/jobs", "/jobs?kind=raw", "/", "/parked"] {
+        let text = person.get(list).text();
+        assert!(text.len() < 150_000, "{list} has {} bytes", text.len());
+    }
+    assert!(person.get("/jobs").text().contains("big-39"));
+}
+
 #[test]
 fn a_credential_that_a_provider_repeats_is_on_no_page_figure_answer_or_copy() {
     const CANARY: &str = "sk-canary-5d41402abc4b2a76";
