@@ -88,12 +88,21 @@ fn parked(office: &Harness) -> i64 {
 
 #[test]
 fn twenty_parked_jobs_are_one_alert_with_their_count_and_a_restart_repeats_nothing() {
-    let (office, _bank, pager) = office("wait = \"3s\"\nwindow = \"1h\"");
+    let (office, _bank, pager) = office("wait = \"1h\"\nwindow = \"1h\"");
+    let told = |count: u64| {
+        let memory: String = office
+            .sqlite()
+            .query_row("SELECT value FROM onceward_meta WHERE name = 'alerts'", [], |row| row.get(0))
+            .unwrap();
+        serde_json::from_str::<Value>(&memory).unwrap()["waiting"]["park:rejected"]["count"] == count
+    };
     let mut worker = office.spawn_worker(&[]);
     until_it_looks(&office);
     ask(&office, 0, 20);
-    until(|| parked(&office) == 20);
+    until(|| parked(&office) == 20 && told(20));
     worker.kill9();
+    let config = std::fs::read_to_string(office.config_path()).unwrap();
+    office.config(&config.replace("wait = \"1h\"", "wait = \"0s\""));
     let mut worker = office.spawn_worker(&[]);
     let page = pages(&pager, 1)[0].clone();
     assert_eq!(
@@ -104,17 +113,9 @@ fn twenty_parked_jobs_are_one_alert_with_their_count_and_a_restart_repeats_nothi
     assert!(page["text"].as_str().unwrap().contains("20 parked (rejected), the first: payout:I-"), "{page}");
     // More of the same inside the window is counted, and told by nobody, after a restart too.
     worker.kill9();
-    let config = std::fs::read_to_string(office.config_path()).unwrap();
-    office.config(&config.replace("wait = \"3s\"", "wait = \"0s\""));
     ask(&office, 20, 22);
     let mut worker = office.spawn_worker(&[]);
-    until(|| {
-        let memory: String = office
-            .sqlite()
-            .query_row("SELECT value FROM onceward_meta WHERE name = 'alerts'", [], |row| row.get(0))
-            .unwrap();
-        serde_json::from_str::<Value>(&memory).unwrap()["waiting"]["park:rejected"]["count"] == 2
-    });
+    until(|| told(2));
     assert_eq!(pager.got().len(), 1);
     worker.kill9();
     let alert = office.list(&["--kind", "alert"]);
