@@ -1,7 +1,9 @@
 //! `demo`
 
-use super::{CliError, Context, Opened, actor};
+use super::{CliError, Context, Opened, actor, bank};
 use crate::config::{Config, Request};
+use crate::config::parse_duration;
+use crate::demo::provider::{Fault, Faults};
 use crate::demo::{self, Options, Progress, Report};
 use crate::job::Code;
 use crate::store::Store;
@@ -10,6 +12,7 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::Path;
 
 #[derive(Args, Debug)]
@@ -23,6 +26,13 @@ pub struct DemoArgs {
     /// Keep the directory, to look around in
     #[arg(long)]
     keep: bool,
+    /// Only the provider, until Ctrl-C: it pays out what it is asked to, up to 1000000 minor units each. With --seed a
+    /// quarter of the requests meets a fault
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["jobs", "keep"])]
+    serve: Option<SocketAddr>,
+    /// Pay out at once, and answer so much later
+    #[arg(long, value_name = "DURATION", requires = "serve", conflicts_with = "seed")]
+    slow: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -42,6 +52,9 @@ struct ReportView<'a> {
 }
 
 pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
+    if let Some(address) = args.serve {
+        return bank::serve(context, address, faults(args)?);
+    }
     let io = |what: &str, error| CliError::Io { what: what.into(), error };
     let program = std::env::current_exe().map_err(|e| io("this program's own file cannot be found", e))?;
     let opened: RefCell<Option<(Opened, Store)>> = RefCell::default();
@@ -87,6 +100,15 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
     let report = report.map_err(|e| io("the demonstration failed", std::io::Error::other(e)))?;
     context.out.result(&view(&report), || tell(&report))?;
     if report.is_clean() { Ok(()) } else { Err(CliError::Told(Code::Io)) }
+}
+
+fn faults(args: &DemoArgs) -> Result<Faults, CliError> {
+    let slow = args.slow.as_deref().map(parse_duration).transpose();
+    Ok(match (slow.map_err(|e| CliError::Usage(format!("--slow: {e}")))?, args.seed) {
+        (Some(slow), _) => Faults::always(Fault::HoldAfter(slow)),
+        (None, Some(seed)) => Faults::random(seed, demo::RATE),
+        (None, None) => Faults::none(),
+    })
 }
 
 fn view(report: &Report) -> ReportView<'_> {

@@ -47,7 +47,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "onceward reconcile statement payouts.csv --provider bank --columns reference=ID,amount=Amount,currency=Currency --confirm",
     ]),
     ("alerts test", &["onceward alerts test"]),
-    ("demo", &["onceward demo"]),
+    ("demo", &["onceward demo", "onceward demo --serve 127.0.0.1:8080"]),
     ("completions", &["onceward completions bash"]),
     ("man", &["onceward man", "onceward man --to /usr/share/man/man1"]),
 ];

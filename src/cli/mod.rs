@@ -7,6 +7,7 @@ mod act;
 mod alerts;
 mod ask;
 mod audit;
+mod bank;
 mod demo;
 mod examples;
 mod import;

@@ -22,7 +22,7 @@ const KILLING: Duration = Duration::from_secs(12);
 /// When the demonstration stops waiting for jobs to end.
 const PATIENCE: Duration = Duration::from_secs(24);
 /// The share of requests that meet a fault.
-const RATE: f64 = 0.25;
+pub(crate) const RATE: f64 = 0.25;
 
 /// Enqueues one payout: the config file, the kind and the payload. An error says why it was not taken.
 pub type Enqueue<'a> = &'a dyn Fn(&Path, &str, &str) -> Result<(), String>;

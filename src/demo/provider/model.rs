@@ -82,6 +82,8 @@ pub struct State {
     pub requests: Vec<Seen>,
     /// Every effect, in their order.
     pub effects: Vec<Effect>,
+    /// The largest amount that is paid out; `None`: any.
+    pub limit: Option<u64>,
     stored: BTreeMap<String, Stored>,
     pub(super) releases: u64,
 }
@@ -93,6 +95,7 @@ impl State {
             faults,
             requests: Vec::new(),
             effects: Vec::new(),
+            limit: None,
             stored: BTreeMap::new(),
             releases: 0,
         }
@@ -213,6 +216,9 @@ impl State {
         let Some(effect) = self.effect(&key, seen) else {
             return Answer::json(400, r#"{"error":{"code":"body","message":"the body is not an object"}}"#);
         };
+        if self.limit.is_some_and(|limit| effect.amount.parse().is_ok_and(|amount: u64| amount > limit)) {
+            return Answer::json(422, r#"{"error":{"code":"over_limit","message":"more than may be paid out"}}"#);
+        }
         let status = if effect.status == "paid" { 201 } else { 202 };
         let answer = Answer::json(status, effect.json());
         self.effects.push(effect);
