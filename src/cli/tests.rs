@@ -109,3 +109,15 @@ fn the_actor_says_who_and_where() {
     assert!(actor.starts_with("cli:") && actor.matches('@').count() == 1, "{actor}");
     assert!(!actor.contains(char::is_control));
 }
+
+/// What people look up: the help of every command, in one page. `ONCEWARD_BLESS=1` writes it anew.
+#[test]
+fn the_reference_of_commands_is_what_the_command_line_knows() {
+    let page = manual::reference();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/commands.md");
+    if std::env::var_os("ONCEWARD_BLESS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(kept, page, "{path} differs: run this test with ONCEWARD_BLESS=1");
+}

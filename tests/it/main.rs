@@ -20,6 +20,9 @@ mod demo;
 mod disk;
 mod durable;
 mod docs;
+mod docs_reference;
+#[cfg(unix)]
+mod docs_run;
 mod email;
 mod embed;
 mod embed_ends;
