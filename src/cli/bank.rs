@@ -30,7 +30,12 @@ struct Books {
     doubled: Vec<String>,
 }
 
-pub fn serve(context: &Context, address: SocketAddr, faults: Faults) -> Result<(), CliError> {
+pub fn serve(
+    context: &Context,
+    address: SocketAddr,
+    faults: Faults,
+    slow: Option<Duration>,
+) -> Result<(), CliError> {
     let io = |what: String| move |error| CliError::Io { what, error };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -39,7 +44,10 @@ pub fn serve(context: &Context, address: SocketAddr, faults: Faults) -> Result<(
     }
     let provider = Provider::start_on(address, Family::B, faults)
         .map_err(io(format!("{address} cannot be listened on")))?;
-    provider.state().limit = Some(LIMIT);
+    {
+        let mut state = provider.state();
+        (state.limit, state.slow, state.first_id) = (Some(LIMIT), slow, fastrand::usize(1_000..1_000_000) * 1_000);
+    }
     context.out.text(&format!("a provider for trials, which remembers keys, at {}", provider.base_url()))?;
     let (mut told, mut known) = (0, HashSet::new());
     while !stop.load(Ordering::SeqCst) {

@@ -3,7 +3,7 @@
 use super::{CliError, Context, Opened, actor, bank};
 use crate::config::{Config, Request};
 use crate::config::parse_duration;
-use crate::demo::provider::{Fault, Faults};
+use crate::demo::provider::Faults;
 use crate::demo::{self, Options, Progress, Report};
 use crate::job::Code;
 use crate::store::Store;
@@ -30,8 +30,8 @@ pub struct DemoArgs {
     /// quarter of the requests meets a fault
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["jobs", "keep"])]
     serve: Option<SocketAddr>,
-    /// Pay out at once, and answer so much later
-    #[arg(long, value_name = "DURATION", requires = "serve", conflicts_with = "seed")]
+    /// With --serve: pay out at once, and answer so much later
+    #[arg(long, value_name = "DURATION", requires = "serve")]
     slow: Option<String>,
 }
 
@@ -53,7 +53,10 @@ struct ReportView<'a> {
 
 pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
     if let Some(address) = args.serve {
-        return bank::serve(context, address, faults(args)?);
+        let slow = args.slow.as_deref().map(parse_duration).transpose();
+        let slow = slow.map_err(|e| CliError::Usage(format!("--slow: {e}")))?;
+        let faults = args.seed.map_or_else(Faults::none, |seed| Faults::random(seed, demo::RATE));
+        return bank::serve(context, address, faults, slow);
     }
     let io = |what: &str, error| CliError::Io { what: what.into(), error };
     let program = std::env::current_exe().map_err(|e| io("this program's own file cannot be found", e))?;
@@ -100,15 +103,6 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
     let report = report.map_err(|e| io("the demonstration failed", std::io::Error::other(e)))?;
     context.out.result(&view(&report), || tell(&report))?;
     if report.is_clean() { Ok(()) } else { Err(CliError::Told(Code::Io)) }
-}
-
-fn faults(args: &DemoArgs) -> Result<Faults, CliError> {
-    let slow = args.slow.as_deref().map(parse_duration).transpose();
-    Ok(match (slow.map_err(|e| CliError::Usage(format!("--slow: {e}")))?, args.seed) {
-        (Some(slow), _) => Faults::always(Fault::HoldAfter(slow)),
-        (None, Some(seed)) => Faults::random(seed, demo::RATE),
-        (None, None) => Faults::none(),
-    })
 }
 
 fn view(report: &Report) -> ReportView<'_> {

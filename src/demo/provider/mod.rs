@@ -166,7 +166,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
     if let Fault::HoldBefore(limit) = fault {
         shared.hold(limit, releases);
     }
-    let (answer, releases) = shared.change(|state| (state.carry_out(n), state.releases));
+    let (answer, fault, releases) = shared.change(|state| {
+        let answer = state.carry_out(n);
+        (answer, state.requests[n].fault.clone(), state.releases)
+    });
     if let Fault::HoldAfter(limit) = fault {
         shared.hold(limit, releases);
     }

@@ -9,7 +9,7 @@ use crate::decide::Family;
 use crate::json::{Json, quote};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One request, and how far it got.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +84,10 @@ pub struct State {
     pub effects: Vec<Effect>,
     /// The largest amount that is paid out; `None`: any.
     pub limit: Option<u64>,
+    /// An effect is answered so much later, a repeat of it at once.
+    pub slow: Option<Duration>,
+    /// Ids are counted from here, so that those of another start are others.
+    pub first_id: usize,
     stored: BTreeMap<String, Stored>,
     pub(super) releases: u64,
 }
@@ -96,6 +100,8 @@ impl State {
             requests: Vec::new(),
             effects: Vec::new(),
             limit: None,
+            slow: None,
+            first_id: 1,
             stored: BTreeMap::new(),
             releases: 0,
         }
@@ -163,8 +169,12 @@ impl State {
     pub(super) fn carry_out(&mut self, n: usize) -> Answer {
         let seen = self.requests[n].clone();
         self.requests[n].carried_out = true;
+        let before = self.effects.len();
         let real =
             if seen.request.method == "GET" { self.look_up(&seen.request.path) } else { self.post(&seen) };
+        if let (Fault::None, Some(slow), true) = (&seen.fault, self.slow, self.effects.len() > before) {
+            self.requests[n].fault = Fault::HoldAfter(slow);
+        }
         let answer = match &seen.fault {
             Fault::ErrorBefore(status) | Fault::ErrorAfter(status) => {
                 Answer::json(*status, r#"{"error":{"code":"internal"}}"#)
@@ -262,7 +272,7 @@ impl State {
         let part = |name: &str| body.get(name).map_or("null".to_string(), Json::to_text);
         let pending = if let Fault::Pending(n) = seen.fault { n } else { 0 };
         Some(Effect {
-            id: format!("po_{}", self.effects.len() + 1),
+            id: format!("po_{}", self.first_id + self.effects.len()),
             key: key.to_string(),
             reference: seen.reference.clone().unwrap_or_else(|| key.to_string()),
             amount: part("amount"),
