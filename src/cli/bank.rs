@@ -88,7 +88,9 @@ fn tell(state: &State, seen: &Seen, known: &mut HashSet<String>) -> Told {
         return Told { event: "asked", reference: seen.request.path.clone(), id: None };
     }
     let key = seen.key.as_deref().unwrap_or_default();
-    let made: Option<&Effect> = state.effects.iter().find(|effect| !key.is_empty() && effect.key == key);
+    // Without a key each request that is carried out is an effect of its own: the last one.
+    let fits = |e: &&Effect| e.key == key && Some(&e.reference) == seen.reference.as_ref();
+    let made = state.effects.iter().rfind(fits);
     let event = match made {
         Some(effect) if known.insert(effect.id.clone()) => "paid",
         Some(_) => "repeat",
