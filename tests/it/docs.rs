@@ -88,3 +88,27 @@ fn every_test_that_the_guarantees_name_is_there() {
     let missing: Vec<&str> = names.into_iter().filter(|name| !there(name)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
+
+#[test]
+fn every_link_of_the_documents_leads_to_a_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![root.join("README.md")];
+    for folder in ["docs", "docs/how-to", "docs/reference"] {
+        let entries = std::fs::read_dir(root.join(folder)).expect("the folder is there").flatten();
+        pages.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
+    }
+    let mut followed = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("a page is text");
+        for link in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            let file = link.split('#').next().unwrap_or_default();
+            if file.is_empty() || link.starts_with("http") {
+                continue;
+            }
+            let there = page.parent().expect("a folder").join(file);
+            assert!(there.exists(), "{} links to {link}, which is not there", page.display());
+            followed += 1;
+        }
+    }
+    assert!(followed > 20, "{followed}");
+}
