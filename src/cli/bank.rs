@@ -46,7 +46,8 @@ pub fn serve(
         .map_err(io(format!("{address} cannot be listened on")))?;
     {
         let mut state = provider.state();
-        (state.limit, state.slow, state.first_id) = (Some(LIMIT), slow, fastrand::usize(1_000..1_000_000) * 1_000);
+        (state.limit, state.slow, state.first_id) =
+            (Some(LIMIT), slow, fastrand::usize(1_000..1_000_000) * 1_000);
     }
     context.out.text(&format!("a provider for trials, which remembers keys, at {}", provider.base_url()))?;
     let (mut told, mut known) = (0, HashSet::new());

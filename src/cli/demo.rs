@@ -1,8 +1,8 @@
 //! `demo`
 
 use super::{CliError, Context, Opened, actor, bank};
-use crate::config::{Config, Request};
 use crate::config::parse_duration;
+use crate::config::{Config, Request};
 use crate::demo::provider::Faults;
 use crate::demo::{self, Options, Progress, Report};
 use crate::job::Code;

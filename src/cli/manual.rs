@@ -35,15 +35,13 @@ fn print(text: &[u8]) -> Result<(), CliError> {
 #[cfg(test)]
 pub fn reference() -> String {
     // What every command has is told once, at the top.
-    let hide = |arg: clap::Arg| arg.hide(true);
     let mut command = examples::command().disable_help_subcommand(true);
     let mut page = format!(
         "# Commands\n\nThis page is made from the command line's own help by a test.\n\n```text\n{}\n```\n",
         command.render_long_help().to_string().trim_end()
     );
-    let mut rest = command.mut_args(hide).disable_help_flag(true).disable_version_flag(true);
-    rest.build();
-    sections(&rest, "onceward", &mut page);
+    command.build();
+    sections(&command, "onceward", &mut page);
     page
 }
 
@@ -55,7 +53,11 @@ fn sections(command: &clap::Command, path: &str, page: &mut String) {
             sections(below, &path, page);
             continue;
         }
-        let help = below.clone().render_long_help().to_string();
+        let told = |arg: clap::Arg| {
+            let known = ["config", "json", "help", "version"].contains(&arg.get_id().as_str());
+            if known { arg.hide(true) } else { arg }
+        };
+        let help = below.clone().mut_args(told).render_long_help().to_string();
         page.push_str(&format!("\n## {path}\n\n```text\n{}\n```\n", help.trim_end()));
     }
 }

@@ -95,7 +95,9 @@ fn every_link_of_the_documents_leads_to_a_file() {
     let mut pages = vec![root.join("README.md")];
     for folder in ["docs", "docs/how-to", "docs/reference"] {
         let entries = std::fs::read_dir(root.join(folder)).expect("the folder is there").flatten();
-        pages.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
+        pages.extend(
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "md")),
+        );
     }
     let mut followed = 0;
     for page in pages {

@@ -3,11 +3,14 @@
 
 use crate::harness::*;
 use onceward::config::Config;
-use onceward::demo::provider::{Answer, Fault, Family};
+use onceward::demo::provider::{Answer, Family, Fault};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const CONFIG: &str = include_str!("../../docs/reference/config.md");
+fn config_page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/config.md");
+    std::fs::read_to_string(path).expect("the page is there")
+}
 
 /// A section of the page, and a config in which `%` is where a further field of its table would stand (`%,` after
 /// another one on the same line); `{p}` is a provider.
@@ -22,48 +25,24 @@ const TABLES: &[(&str, &str)] = &[
     ("`anchor` of `[audit]`", "[audit]\nanchor = { file = \"a\"%, }"),
     ("`[providers.NAME]`", "{p}%"),
     ("`auth` of a provider", "{p}auth = { % }"),
-    (
-        "`basic` of `auth`",
-        "{p}auth = { basic = { % } }",
-    ),
-    (
-        "`header` of `auth`",
-        "{p}auth = { header = { % } }",
-    ),
-    (
-        "`oauth2` of `auth`",
-        "{p}auth = { oauth2 = { % } }",
-    ),
+    ("`basic` of `auth`", "{p}auth = { basic = { % } }"),
+    ("`header` of `auth`", "{p}auth = { header = { % } }"),
+    ("`oauth2` of `auth`", "{p}auth = { oauth2 = { % } }"),
     ("`tls` of a provider", "{p}tls = { % }"),
-    (
-        "`timeout` of a provider",
-        "{p}timeout = { % }",
-    ),
-    (
-        "`breaker` of a provider",
-        "{p}breaker = { % }",
-    ),
-    (
-        "`idempotency` of a provider",
-        "{p}idempotency = { % }",
-    ),
-    (
-        "`statuses`, each item",
-        "{p}statuses = [{ status = 409, class = \"rejected\"%, }]",
-    ),
-    (
-        "`duplicate`",
-        "{p}duplicate = { status = 409, code = \"/c\", is = \"d\", reference = \"/r\"%, }",
-    ),
+    ("`timeout` of a provider", "{p}timeout = { % }"),
+    ("`breaker` of a provider", "{p}breaker = { % }"),
+    ("`idempotency` of a provider", "{p}idempotency = { % }"),
+    ("`statuses`, each item", "{p}statuses = [{ status = 409, class = \"rejected\"%, }]"),
+    ("`duplicate`", "{p}duplicate = { status = 409, code = \"/c\", is = \"d\", reference = \"/r\"%, }"),
     ("`[profiles.NAME]`", "[profiles.p]\nfamily = \"B\"\nkey = { header = \"K\" }\n%"),
     ("`key` of a profile", "[profiles.p]\nfamily = \"B\"\nkey = { header = \"K\"%, }"),
     ("`replay` of a profile", "[profiles.p]\nfamily = \"B\"\nkey = { header = \"K\" }\nreplay = { % }"),
-    ("`facts` of a profile, each item", "[profiles.p]\nfamily = \"B\"\nkey = { header = \"K\" }\nfacts = [{ % }]"),
-    ("`[kinds.NAME]`", "[kinds.k]\n%"),
     (
-        "`request` of a kind",
-        "{p}[kinds.k]\nprovider = \"p\"\nrequest = { path = \"/\"%, }",
+        "`facts` of a profile, each item",
+        "[profiles.p]\nfamily = \"B\"\nkey = { header = \"K\" }\nfacts = [{ % }]",
     ),
+    ("`[kinds.NAME]`", "[kinds.k]\n%"),
+    ("`request` of a kind", "{p}[kinds.k]\nprovider = \"p\"\nrequest = { path = \"/\"%, }"),
     (
         "`reply` of a kind",
         "{p}[kinds.k]\nprovider = \"p\"\nrequest = { path = \"/\" }\nreply = { amount = \"/a\"%, }",
@@ -76,7 +55,10 @@ const TABLES: &[(&str, &str)] = &[
     ("`exec` of a kind", "[kinds.k]\nexec = { command = [\"/bin/true\"], lookup = [\"/bin/true\"]%, }"),
     ("`[schedules.NAME]`", "[kinds.k]\n[schedules.s]\ncron = \"0 2 * * *\"\nkind = \"k\"\n%"),
     ("`[alerts]`", "[kinds.k]\n[alerts]\nkind = \"k\"\n%"),
-    ("`quiet` of `[alerts]`", "[kinds.k]\n[alerts]\nkind = \"k\"\nquiet = { from = \"22:00\", to = \"07:00\"%, }"),
+    (
+        "`quiet` of `[alerts]`",
+        "[kinds.k]\n[alerts]\nkind = \"k\"\nquiet = { from = \"22:00\", to = \"07:00\"%, }",
+    ),
 ];
 
 const PROVIDER: &str = "[providers.p]\nprofile = \"generic\"\nbase_url = \"https://a.example\"\n";
@@ -105,7 +87,8 @@ fn rows(page: &str) -> BTreeMap<&str, Vec<Vec<&str>>> {
 
 #[test]
 fn the_reference_has_every_key_that_the_config_knows_and_no_other() {
-    let mut sections = rows(CONFIG);
+    let page = config_page();
+    let mut sections = rows(&page);
     for (heading, config) in TABLES {
         let told: Vec<Vec<&str>> = sections.remove(heading).unwrap_or_else(|| panic!("no section {heading}"));
         let told: BTreeSet<&str> = told.iter().map(|row| row[0].trim_matches('`')).collect();
@@ -119,7 +102,8 @@ fn the_reference_has_every_key_that_the_config_knows_and_no_other() {
 
 #[test]
 fn every_default_of_the_reference_is_what_the_config_takes_when_it_is_left_out() {
-    let sections = rows(CONFIG);
+    let page = config_page();
+    let sections = rows(&page);
     let mut tried = 0;
     for (heading, config) in TABLES {
         for row in sections.get(heading).unwrap_or_else(|| panic!("no section {heading}")) {

@@ -94,13 +94,14 @@ fn run(name: &str, blocks: &[Block]) -> Vec<String> {
         if let Some(status) = shell.try_wait().expect("it can be waited for") {
             break Some(status);
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > LIMIT * 3 {
             break None;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     };
     // Whatever the page left running ends with it.
-    let _ = Command::new("kill").args(["-9", "--", &format!("-{}", shell.id())]).stderr(Stdio::null()).status();
+    let _ =
+        Command::new("kill").args(["-9", "--", &format!("-{}", shell.id())]).stderr(Stdio::null()).status();
     let said = std::fs::read_to_string(&said).expect("what it said");
     assert!(status.is_some_and(|s| s.success()), "{name}: {status:?} at the last of these blocks\n{said}");
     let parts = (0..blocks.len()).map(|n| {

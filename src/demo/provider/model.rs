@@ -227,7 +227,10 @@ impl State {
             return Answer::json(400, r#"{"error":{"code":"body","message":"the body is not an object"}}"#);
         };
         if self.limit.is_some_and(|limit| effect.amount.parse().is_ok_and(|amount: u64| amount > limit)) {
-            return Answer::json(422, r#"{"error":{"code":"over_limit","message":"more than may be paid out"}}"#);
+            return Answer::json(
+                422,
+                r#"{"error":{"code":"over_limit","message":"more than may be paid out"}}"#,
+            );
         }
         let status = if effect.status == "paid" { 201 } else { 202 };
         let answer = Answer::json(status, effect.json());
