@@ -32,11 +32,9 @@ fn blocks(page: &str) -> Vec<Block> {
         };
         match line {
             "" => continue,
-            "```sh" if excused => after_shell = body().is_empty(),
-            "```sh" => {
+            "```sh" if !excused => {
                 blocks.push(Block { line: n + 1, shell: body(), shown: String::new() });
                 after_shell = true;
-                excused = false;
                 continue;
             }
             "```text" if after_shell => blocks.last_mut().expect("a block before").shown = body(),
