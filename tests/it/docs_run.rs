@@ -23,7 +23,7 @@ struct Block {
 /// The blocks that can be run, each with the output that the page shows.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
-    let mut lines = page.lines().enumerate().peekable();
+    let mut lines = page.lines().enumerate();
     let (mut excused, mut after_shell) = (false, false);
     while let Some((n, line)) = lines.next() {
         let mut body = || {
