@@ -13,6 +13,7 @@ mod backup;
 mod cli;
 mod clock;
 mod console;
+mod console_pages;
 mod crash;
 mod import;
 mod inbox;
@@ -20,6 +21,7 @@ mod demo;
 mod disk;
 mod durable;
 mod docs;
+mod doctor;
 mod email;
 mod embed;
 mod embed_ends;
@@ -28,6 +30,8 @@ mod load;
 mod localstripe;
 #[cfg(unix)]
 mod exec;
+#[cfg(unix)]
+mod exec_ends;
 mod external;
 mod families;
 mod file_faults;
