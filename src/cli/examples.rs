@@ -13,7 +13,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         r#"onceward enqueue payout --payload '{"invoice_id":"INV-1001","account_id":"7","amount_minor":1250,"currency":"EUR"}'"#,
         "onceward enqueue mail --key mail:welcome:42 --payload-file mail.json --delay 10m",
     ]),
-    ("import", &["onceward import jobs.jsonl", "onceward --json import - < jobs.jsonl"]),
+    ("import", &["onceward import jobs.jsonl", "onceward --json import -"]),
     ("list", &["onceward list --state parked", "onceward --json list --kind payout --limit 1000"]),
     ("show", &["onceward show payout:INV-1001", "onceward --json show '#7'"]),
     ("stats", &["onceward stats --watch", "onceward --json stats"]),
