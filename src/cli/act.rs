@@ -38,6 +38,9 @@ pub struct ResolveArgs {
     /// It did not happen: back to work, next generation
     #[arg(long)]
     not_applied: bool,
+    /// Which generation did not happen: for an app that makes the call itself and says so of each
+    #[arg(long, value_name = "N", conflicts_with_all = ["settled", "rejected"])]
+    generation: Option<u32>,
     /// It was refused: the job is cancelled
     #[arg(long, value_name = "WHY", allow_hyphen_values = true)]
     rejected: Option<String>,
@@ -67,10 +70,11 @@ pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
     config.refuse_card_in("note", args.note.as_deref())?;
     config.refuse_card_in("reason", args.rejected.as_deref())?;
     let (store, id, key) = open(context, &args.key)?;
-    let resolution = match (args.settled, args.rejected) {
-        (Some(reference), _) => Resolution::Settled(reference),
-        (None, Some(why)) => Resolution::Rejected(why),
-        (None, None) => Resolution::NotApplied,
+    let resolution = match (args.settled, args.rejected, args.generation) {
+        (Some(reference), ..) => Resolution::Settled(reference),
+        (None, Some(why), _) => Resolution::Rejected(why),
+        (None, None, Some(generation)) => Resolution::GenerationNotApplied(generation),
+        (None, None, None) => Resolution::NotApplied,
     };
     let state = store.resolve(id, resolution, args.note, &actor())?;
     done(context, &key, state)

@@ -8,12 +8,12 @@ use clap::{Command, CommandFactory};
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("init", &["onceward init", "onceward --config /etc/onceward/onceward.toml init"]),
     ("check", &["onceward check", "onceward check --online"]),
-    ("work", &["onceward work", "onceward work --exit-when-idle"]),
+    ("work", &["onceward work", "onceward --config /etc/onceward/onceward.toml work", "onceward work --exit-when-idle"]),
     ("enqueue", &[
         r#"onceward enqueue payout --payload '{"invoice_id":"INV-1001","account_id":"7","amount_minor":1250,"currency":"EUR"}'"#,
         "onceward enqueue mail --key mail:welcome:42 --payload-file mail.json --delay 10m",
     ]),
-    ("import", &["onceward import jobs.jsonl"]),
+    ("import", &["onceward import jobs.jsonl", "onceward --json import -"]),
     ("list", &["onceward list --state parked", "onceward --json list --kind payout --limit 1000"]),
     ("show", &["onceward show payout:INV-1001", "onceward --json show '#7'"]),
     ("stats", &["onceward stats --watch", "onceward --json stats"]),
@@ -25,6 +25,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("resolve", &[
         "onceward resolve payout:INV-1001 --settled po_123 --note 'seen in the bank’s list'",
         "onceward resolve payout:INV-1001 --not-applied",
+        "onceward resolve charge:17 --not-applied --generation 2",
         "onceward resolve payout:INV-1001 --rejected 'account closed'",
     ]),
     ("cancel", &["onceward cancel payout:INV-1001"]),
@@ -33,7 +34,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "onceward note payout:INV-1001 'asked the bank on Monday'",
         "onceward note payout:INV-1001 'chargeback' --reversed cb_9",
     ]),
-    ("pause", &["onceward pause provider bank", "onceward pause kind payout"]),
+    ("pause", &["onceward pause provider bank --why 'maintenance until six'", "onceward pause kind payout", "onceward pause group account:42"]),
     ("resume", &["onceward resume provider bank"]),
     ("group show", &["onceward group show account:42"]),
     ("group skip", &["onceward group skip account:42 --sequence 4"]),
@@ -52,9 +53,19 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("man", &["onceward man", "onceward man --to /usr/share/man/man1"]),
 ];
 
+/// What the help of the whole ends with.
+const FIRST_STEPS: &str = "First steps:
+  onceward init                      a config and an empty file, here
+  onceward check                     what is well, what is not, and what to do
+  onceward work                      leave it running
+  onceward enqueue payout --payload '{\"invoice_id\":\"INV-1001\",\"amount_minor\":1250,\"currency\":\"EUR\"}'
+  onceward show payout:INV-1001      what became of it
+  onceward list --state parked       what waits for a person
+`onceward demo` shows it at work without any of this; `onceward help COMMAND` has examples of each command.";
+
 /// The command line with its examples.
 pub fn command() -> Command {
-    EXAMPLES.iter().fold(Cli::command(), |command, (path, examples)| {
+    EXAMPLES.iter().fold(Cli::command().after_help(FIRST_STEPS), |command, (path, examples)| {
         let text = examples.iter().fold("Examples:".to_string(), |text, example| text + "\n  " + example);
         match path.split_once(' ') {
             None => command.mut_subcommand(path, |below| below.after_help(text)),
@@ -98,6 +109,16 @@ mod tests {
     }
 
     #[test]
+    fn each_first_step_is_a_command_that_is_taken() {
+        for step in FIRST_STEPS.lines().filter_map(|line| line.strip_prefix("  ")) {
+            // What it does stands behind a gap.
+            let example = step.split("   ").next().unwrap();
+            let taken = command().try_get_matches_from(words(example));
+            assert!(taken.is_ok(), "{example}: {}", taken.unwrap_err());
+        }
+    }
+
+    #[test]
     fn every_command_has_an_example_in_its_help() {
         fn leaves(command: &Command) -> Vec<&Command> {
             let below: Vec<&Command> = command.get_subcommands().filter(|c| c.get_name() != "help").collect();
@@ -108,7 +129,7 @@ mod tests {
             }
         }
         let command = command();
-        for leaf in leaves(&command) {
+        for leaf in command.get_subcommands().filter(|c| c.get_name() != "help").flat_map(leaves) {
             let help = leaf.get_after_help().map(|help| help.to_string()).unwrap_or_default();
             assert!(help.contains("\n  onceward "), "{} has no example", leaf.get_name());
         }

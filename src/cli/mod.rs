@@ -17,6 +17,7 @@ mod manual;
 #[cfg(unix)]
 mod notify;
 mod output;
+mod place;
 mod providers;
 mod reconcile;
 mod setup;
@@ -63,7 +64,7 @@ pub enum CliError {
         error: std::io::Error,
     },
     /// `check` found something.
-    #[error("{0} of the findings above need your attention")]
+    #[error("needs your attention: {0} of the findings above, marked BAD")]
     Findings(usize),
     /// Told already, line by line: only the exit code is left.
     #[error("not everything could be done")]

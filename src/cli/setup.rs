@@ -3,7 +3,7 @@
 use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
 use crate::config::{Config, Kind};
-use crate::job::{Code, Refusal};
+use crate::job::{Code, Refusal, State};
 use crate::provider::{self, Programs, Providers};
 use crate::schedule::Schedule;
 use crate::store::{RefusedRow, Store, StoreError};
@@ -94,16 +94,16 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.extend(missing.iter().map(|e| bad("secrets", e.to_string())));
     findings.push(clock(opened.clock.as_ref()));
     findings.push(disk(&opened.config));
+    findings.extend(super::place::doubt(&opened.config.store.path).map(|doubt| bad("place", doubt)));
     findings.extend(opened.config.kinds.values().filter_map(unread));
     findings.extend(opened.config.kinds.values().filter_map(by_key));
-    findings.extend(Programs::new(Arc::clone(&opened.config)).missing().into_iter().map(
-        |(kind, program)| {
-            bad(
-                "exec",
-                format!("kind {kind}: there is no {}: its jobs wait until there is", program.display()),
-            )
-        },
-    ));
+    let programs = Programs::new(Arc::clone(&opened.config));
+    findings.extend(programs.unfit().into_iter().map(|(kind, why)| {
+        bad(
+            "exec",
+            format!("kind {kind}: {why}. Its jobs wait until that is mended; nothing of them is lost"),
+        )
+    }));
     if let Some(http) = &opened.config.http {
         findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
@@ -208,16 +208,18 @@ fn disk(config: &Config) -> Finding {
             bad(
                 "disk",
                 format!(
-                    "{free} bytes are free in {}; below {floor} nothing is claimed: free some space",
-                    folder.display()
+                    "{} MiB are free in {}; below {} MiB (limits.free_disk) nothing is claimed: free some space",
+                    free >> 20,
+                    folder.display(),
+                    floor >> 20
                 ),
             )
         }
-        Ok(free) => fine("disk", format!("{} MiB are free in {}", free / 1024 / 1024, folder.display())),
+        Ok(free) => fine("disk", format!("{} MiB are free in {}", free >> 20, folder.display())),
         Err(e) => bad(
             "disk",
             format!(
-                "{} cannot be looked at ({e}): make the folder, or name another in [store] path",
+                "{} cannot be looked at ({e}): make the folder with `mkdir -p {0}`, or name another in [store] path",
                 folder.display()
             ),
         ),
@@ -231,7 +233,11 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
     let store = match opened.store_if_there() {
         Ok(Some(store)) => store,
         Ok(None) => {
-            findings.push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            let folder = opened.config.store.path.parent().filter(|p| !p.as_os_str().is_empty());
+            // Without its folder, which is told under `disk`, nothing makes it.
+            if folder.is_none_or(Path::is_dir) {
+                findings.push(fine("file", format!("{path} is not there yet: the first enqueue makes it")));
+            }
             return Ok(None);
         }
         Err(e) => {
@@ -241,17 +247,23 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
     };
     findings.push(match store.check_file() {
         Ok(Ok(())) => fine("file", format!("{path} is sound")),
-        Ok(Err(damage)) => bad("file", format!("{path} is damaged ({damage}): restore a backup")),
+        Ok(Err(damage)) => bad(
+            "file",
+            format!("{path} is damaged ({damage}): stop the worker, and put a backup in place with `onceward restore FILE`"),
+        ),
         Err(e) => bad("file", e.to_string()),
     });
     findings.push(match store.verify_history() {
         Ok(Ok(rows)) => fine("history", format!("{rows} rows; their chain and the events' are whole")),
-        Ok(Err(fault)) => bad("history", format!("{fault}: somebody wrote to the file by hand")),
+        Ok(Err(fault)) => bad(
+            "history",
+            format!("{fault}: somebody wrote to the file by hand; `onceward audit verify` says what else does not fit"),
+        ),
         Err(e) => bad("history", e.to_string()),
     });
     match store.changed_key_templates() {
         Ok(changed) => findings.extend(changed.into_iter().map(|(kind, then, now)| {
-            bad("keys", format!("kind {kind}: jobs were made with the key `{then}`, the config says `{now}`: the same event would get another key, and so another effect"))
+            bad("keys", format!("kind {kind}: jobs were made with the key `{then}`, the config says `{now}`: the same event would get another key, and so another effect. Set it back, or give the new key to a new kind"))
         })),
         Err(e) => findings.push(bad("keys", e.to_string())),
     }
@@ -271,17 +283,31 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
                 let why = if opened.config.kinds.contains_key(&kind) {
                     "it has no provider and no program: only an app that registers a handler for it and works does them"
                 } else {
-                    "the config does not know it: nobody will do them"
+                    "the config does not know it: nobody will do them. Put [kinds.…] of that name back, or cancel them"
                 };
                 bad("kinds", format!("jobs of kind {kind} wait, and {why}"))
             }));
             findings.extend(stats.providers.into_iter().filter(|(_, p)| p.state != "ok").map(|(name, p)| {
-                bad("provider", format!("{name} is {}: {}", p.state, p.why.unwrap_or_default()))
+                let next = if p.state == "paused" {
+                    format!("`onceward resume provider {name}` lets it go on")
+                } else {
+                    "one job at a time tries it, and it goes on by itself once that succeeds".to_string()
+                };
+                bad("provider", format!("{name} is {}: {}. {next}", p.state, p.why.unwrap_or_default()))
             }));
+            findings.extend(asks_for_people(stats.jobs.get(&State::Parked).copied().unwrap_or(0)));
         }
         Err(e) => findings.push(bad("file", e.to_string())),
     }
     Ok(Some(store))
+}
+
+/// Parked jobs are no fault of this installation, but only a person brings them on.
+fn asks_for_people(parked: u64) -> Option<Finding> {
+    let finding = format!(
+        "{parked} are parked and wait for a person: `onceward list --state parked`, then `onceward show KEY`"
+    );
+    (parked > 0).then(|| fine("jobs", finding))
 }
 
 /// Places of groups that have not arrived, and that jobs wait for: only the app or a person can end it.

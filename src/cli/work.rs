@@ -27,6 +27,9 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     }
     let config = &opened.config;
     let store = Arc::new(opened.store(true, Some(config.worker.poll))?);
+    if let Some(doubt) = super::place::doubt(store.path()) {
+        log::warn!("{doubt}");
+    }
     for (kind, then, now) in store.changed_key_templates()? {
         log::warn!(
             "the key template of kind {kind} was `{then}` and is now `{now}`: an event that is asked for again gets \

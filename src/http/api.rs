@@ -319,19 +319,21 @@ struct Resolve {
     settled: Option<String>,
     #[serde(default)]
     not_applied: bool,
+    generation: Option<u32>,
     rejected: Option<String>,
     note: Option<String>,
 }
 
 fn resolve(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
-    let Resolve { settled, not_applied, rejected, note } = ask.object(body)?;
+    let Resolve { settled, not_applied, generation, rejected, note } = ask.object(body)?;
     ask.app.refuse_cards(&[("note", note.as_deref()), ("reason", rejected.as_deref())])?;
-    let resolution = match (settled, not_applied, rejected) {
-        (Some(reference), false, None) => Resolution::Settled(reference),
-        (None, true, None) => Resolution::NotApplied,
-        (None, false, Some(why)) => Resolution::Rejected(why),
+    let resolution = match (settled, not_applied, rejected, generation) {
+        (Some(reference), false, None, None) => Resolution::Settled(reference),
+        (None, true, None, None) => Resolution::NotApplied,
+        (None, true, None, Some(generation)) => Resolution::GenerationNotApplied(generation),
+        (None, false, Some(why), None) => Resolution::Rejected(why),
         _ => {
-            let why = "say one thing: {\"settled\":\"REFERENCE\"}, {\"not_applied\":true} or {\"rejected\":\"WHY\"}";
+            let why = "say one thing: {\"settled\":\"REFERENCE\"}, {\"not_applied\":true} (perhaps with its \"generation\") or {\"rejected\":\"WHY\"}";
             return Err(Problem::invalid(why));
         }
     };

@@ -68,15 +68,21 @@ impl Programs {
         Programs { config }
     }
 
-    /// The programs that are not where the config says, each with its kind.
-    pub fn missing(&self) -> Vec<(&str, PathBuf)> {
-        let exec =
-            self.config.kinds.values().filter_map(|kind| Some((kind.name.as_str(), kind.exec.as_ref()?)));
-        let all = exec.flat_map(|(kind, exec)| {
-            let lookup = exec.lookup.iter().map(|(program, _)| program);
-            std::iter::once(&exec.program).chain(lookup).map(move |program| (kind, absolute(program)))
-        });
-        all.filter(|(_, program)| !program.is_file()).collect()
+    /// The programs that could not be started, each with its kind and why.
+    pub fn unfit(&self) -> Vec<(&str, String)> {
+        let mut found = Vec::new();
+        for kind in self.config.kinds.values() {
+            let Some(exec) = &kind.exec else { continue };
+            let lookup = exec.lookup.as_ref().map(|(program, _)| program);
+            let programs = std::iter::once(&exec.program).chain(lookup);
+            let whys = programs.filter_map(|program| unfit(&absolute(program)));
+            found.extend(whys.map(|why| (kind.name.as_str(), why)));
+            let dir = absolute(&exec.dir);
+            if !dir.is_dir() {
+                found.push((kind.name.as_str(), format!("there is no folder {}", dir.display())));
+            }
+        }
+        found
     }
 
     fn of(&self, kind: &str) -> Option<&Exec> {
@@ -161,6 +167,27 @@ fn environment(call: &Call<'_>) -> Vec<(&'static str, String)> {
         ("ONCEWARD_CURRENCY", intent.currency.clone()),
     ];
     kept.chain(ours.into_iter().filter_map(|(name, value)| Some((name, value?)))).collect()
+}
+
+/// Why this is no program that could be started, as far as its file shows.
+fn unfit(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Ok(file) if file.is_file() && is_executable(&file) => None,
+        Ok(file) if file.is_file() => {
+            Some(format!("{0} may not be executed: `chmod +x {0}`", program.display()))
+        }
+        Ok(_) | Err(_) => Some(format!("there is no program {}", program.display())),
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(file: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o111 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &std::fs::Metadata) -> bool {
+    true
 }
 
 /// A path that means the same wherever the program runs, and is never looked for in `PATH`.

@@ -48,6 +48,13 @@ pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
     Some(quote(shorten(&masked, RESULT_LIMIT)))
 }
 
+/// A document of any length, masked; `None` for what is no JSON.
+pub fn document(text: &str) -> Option<Json> {
+    let mut doc = Json::parse(text).ok()?;
+    mask(&mut doc);
+    Some(doc)
+}
+
 /// At most `limit` bytes, cut between two characters.
 pub fn shorten(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);

@@ -7,7 +7,9 @@
 use super::exec::{Output, Ran, Run};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group, waitid,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -159,13 +161,19 @@ impl Running<'_> {
 
     /// SIGTERM to the whole group, SIGKILL when the program has ended or the grace is over.
     fn end_group(&mut self) {
-        let group = Pid::from_child(&self.child);
+        let program = Pid::from_child(&self.child);
+        let signal = |signal| {
+            let _ = kill_process_group(program, signal);
+            // One that has moved to another group would be waited for without end.
+            if getpgid(Some(program)) != Ok(program) {
+                let _ = kill_process(program, signal);
+            }
+        };
         let begun = Instant::now();
-        if kill_process_group(group, Signal::TERM).is_ok() {
-            // Its last words are read, so that it does not hang on a full pipe.
-            let _ = self.serve_until(begun, GRACE);
-        }
-        let _ = kill_process_group(group, Signal::KILL);
+        signal(Signal::TERM);
+        // Its last words are read, so that it does not hang on a full pipe.
+        let _ = self.serve_until(begun, GRACE);
+        signal(Signal::KILL);
     }
 }
 

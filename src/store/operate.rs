@@ -18,6 +18,9 @@ pub enum Resolution {
     Settled(String),
     /// It did not happen: back to work, next generation.
     NotApplied,
+    /// The same of one certain generation. An app that makes the call itself may have to say so of one after the other,
+    /// which would otherwise look like a command that was repeated.
+    GenerationNotApplied(u32),
     /// It was refused: intent rejected, job cancelled.
     Rejected(String),
 }
@@ -357,7 +360,7 @@ impl Work<'_> {
     fn resolve(&self, resolution: &Resolution, note: Option<&str>) -> Result<Answer, StoreError> {
         let word = match resolution {
             Resolution::Settled(reference) => format!("settled {reference}"),
-            Resolution::NotApplied => "not-applied".to_string(),
+            Resolution::NotApplied | Resolution::GenerationNotApplied(_) => "not-applied".to_string(),
             Resolution::Rejected(why) => format!("rejected {why}"),
         };
         let detail = Some(match note {
@@ -373,8 +376,21 @@ impl Work<'_> {
         if let (Resolution::Settled(reference), IntentState::Settled) = (resolution, self.intent.state) {
             return self.again(reference, Action::Resolve);
         }
-        if self.said_before(&word)? {
+        let present = self.intent.generation.number;
+        let about = match resolution {
+            Resolution::GenerationNotApplied(generation) => Some(*generation),
+            Resolution::NotApplied | Resolution::Settled(_) | Resolution::Rejected(_) => None,
+        };
+        let repeated = about.is_none_or(|about| about.checked_add(1) == Some(present));
+        if repeated && self.said_before(&word)? {
             return Ok(Ok(self.job.state));
+        }
+        if about.is_some_and(|about| about != present) {
+            return refuse(format!(
+                "{}: its generation is {present} by now: look at the provider for that one's wire key ({}), then say again \
+                 what happened",
+                self.job.key, self.intent.wire_key
+            ));
         }
         if self.job.state == State::Running {
             return refuse(format!(
@@ -395,7 +411,7 @@ impl Work<'_> {
                 }
                 self.settle(reference)?
             }
-            Resolution::NotApplied => {
+            Resolution::NotApplied | Resolution::GenerationNotApplied(_) => {
                 let kind = self.kind()?;
                 self.begin(kind, next_generation(&self.intent.generation), true)?
             }

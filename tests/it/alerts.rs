@@ -1,6 +1,7 @@
 //! Alerts to people: what is told, how often, and what never is.
 
-use crate::harness::{Harness, LIMIT, Scene, Script, reply};
+use crate::clock::{HOUR, Wall, faketime};
+use crate::harness::{Disk, Harness, LIMIT, Scene, Script, reply};
 use onceward::demo::provider::Family;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -90,11 +91,7 @@ fn parked(office: &Harness) -> i64 {
 fn twenty_parked_jobs_are_one_alert_with_their_count_and_a_restart_repeats_nothing() {
     let (office, _bank, pager) = office("wait = \"1h\"\nwindow = \"1h\"");
     let told = |count: u64| {
-        let memory: String = office
-            .sqlite()
-            .query_row("SELECT value FROM onceward_meta WHERE name = 'alerts'", [], |row| row.get(0))
-            .unwrap();
-        serde_json::from_str::<Value>(&memory).unwrap()["waiting"]["park:rejected"]["count"] == count
+        serde_json::from_str::<Value>(&memory(&office)).unwrap()["waiting"]["park:rejected"]["count"] == count
     };
     let mut worker = office.spawn_worker(&[]);
     until_it_looks(&office);
@@ -197,32 +194,130 @@ fn a_held_provider_a_standing_group_and_an_old_unknown_are_told_once_while_they_
     }
 }
 
+/// Quiet hours around now, wherever in the day that is.
+fn quiet_now() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let at = |second: u64| format!("{:02}:{:02}", second / 3600 % 24, second / 60 % 60);
+    format!("quiet = {{ from = \"{}\", to = \"{}\" }}", at(now - 6 * 3600), at(now + 6 * 3600))
+}
+
+fn memory(office: &Harness) -> String {
+    let sql = "SELECT value FROM onceward_meta WHERE name = 'alerts'";
+    office.sqlite().query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
 #[test]
 fn quiet_hours_keep_alerts_back() {
-    let (office, _bank, pager) =
-        office("wait = \"0s\"\nquiet = { from = \"00:00\", to = \"23:59\" }\non = [\"park\"]");
-    // Within the one loud minute of the day nothing could be seen.
-    let now = onceward::clock::Ms(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64,
-    );
-    if now.rfc3339().contains("T23:5") {
-        eprintln!("skipped: quiet_hours_keep_alerts_back, it is nearly midnight");
-        return;
-    }
+    let (office, _bank, pager) = office(&format!("wait = \"0s\"\n{}\non = [\"park\"]", quiet_now()));
     let _worker = office.spawn_worker(&[]);
     until_it_looks(&office);
     ask(&office, 0, 1);
-    until(|| {
-        let memory: String = office
-            .sqlite()
-            .query_row("SELECT value FROM onceward_meta WHERE name = 'alerts'", [], |row| row.get(0))
-            .unwrap();
-        memory.contains("park:rejected")
-    });
+    until(|| memory(&office).contains("park:rejected"));
     // A test is told at once: the worker sends, and what waits is what was kept back.
     office.run(&["alerts", "test"]).ok();
     let pages = pages(&pager, 1);
     assert_eq!(pages[0]["event"], "test", "{pages:?}");
+}
+
+/// A settled key is confirmed under a second reference: money may have moved twice.
+#[test]
+fn a_double_effect_is_told_in_quiet_hours_too() {
+    let bank = Script::start(|got, _| {
+        let refused = got.json()["invoice_id"] == "I-0";
+        Some(if refused { reply(422, "", "{}") } else { reply(200, "", r#"{"id":"po_1"}"#) })
+    });
+    let pager = Script::start(|_, _| Some(reply(200, "", "{}")));
+    let office = Scene::new(Family::B).start();
+    write(&office, &bank.base_url, &pager.base_url, &format!("wait = \"0s\"\n{}", quiet_now()));
+    let config = std::fs::read_to_string(office.config_path()).unwrap();
+    let pay = "request = { path = \"/pay\" }";
+    office.config(&config.replace(pay, &format!("{pay}\nreply = {{ reference = \"/id\" }}")));
+    let _worker = office.spawn_worker(&[]);
+    until_it_looks(&office);
+    ask(&office, 0, 2);
+    until(|| memory(&office).contains("park:rejected"));
+    office.show_until("payout:I-1", |job| job["state"] == "settled");
+    office.run(&["confirm", "payout:I-1", "--reference", "po_2"]).refused("not_allowed", 4);
+    let page = pages(&pager, 1)[0].clone();
+    assert_eq!((&page["event"], &page["count"]), (&"double_effect".into(), &1.into()), "{page}");
+    let text = page["text"].as_str().unwrap();
+    assert!(text.contains("1 double effects") && text.contains("audit verify"), "{page}");
+    until(|| {
+        office.count("SELECT count(*) FROM onceward_jobs WHERE state = 'settled' AND kind = 'alert'") == 1
+    });
+    assert_eq!(pager.got().len(), 1, "the parked job waits for the morning");
+}
+
+#[test]
+fn a_clock_that_is_set_back_is_told() {
+    let Some(library) = faketime("a_clock_that_is_set_back_is_told") else { return };
+    let (office, _bank, pager) = office("wait = \"0s\"\nwindow = \"0s\"");
+    let wall = Wall::of(&office, &library);
+    let _worker = office.spawn_worker(&[]);
+    until_it_looks(&office);
+    for steps in 1..=2 {
+        wall.set(-HOUR * steps);
+        let pages = pages(&pager, steps as usize);
+        let page = &pages[steps as usize - 1];
+        assert_eq!((&page["event"], &page["count"]), (&"clock".into(), &1.into()), "{page}");
+        assert!(page["text"].as_str().unwrap().contains("the clock was set back"), "{page}");
+    }
+}
+
+/// Below twice the floor, while alerts still go out; again once there was room in between.
+#[test]
+fn a_disk_that_gets_low_is_told_before_nothing_is_claimed_any_more() {
+    let Some(disk) = Disk::small(32) else { return };
+    let (office, _bank, pager) = office("wait = \"0s\"\nwindow = \"0s\"");
+    let config = std::fs::read_to_string(office.config_path()).unwrap();
+    let store = disk.path().join("onceward.db").display().to_string();
+    let limits = format!("[store]\npath = {store:?}\n[limits]\nfree_disk = \"8MiB\"");
+    office.config(&format!("{limits}\n{config}"));
+    let _worker = office.spawn_worker(&[]);
+    office.run(&["alerts", "test"]).ok();
+    assert_eq!(pages(&pager, 1)[0]["event"], "test");
+    for n in 1..=2 {
+        disk.fill_but(12 << 20);
+        let pages = pages(&pager, n + 1);
+        assert_eq!(pages[n]["event"], "disk", "{pages:?}");
+        assert!(pages[n]["text"].as_str().unwrap().contains("the disk is nearly full: 1"), "{pages:?}");
+        disk.empty();
+        let over = || {
+            let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+            let file = rusqlite::Connection::open_with_flags(&store, flags).unwrap();
+            let sql = "SELECT value FROM onceward_meta WHERE name = 'alerts'";
+            let memory: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
+            serde_json::from_str::<Value>(&memory).unwrap()["ongoing"].as_array().is_some_and(Vec::is_empty)
+        };
+        until(over);
+    }
+    assert_eq!(pager.got().len(), 3);
+}
+
+/// No network at all: a program tells.
+#[cfg(unix)]
+#[test]
+fn a_program_can_carry_alerts() {
+    let (office, bank, _) = office("");
+    write(&office, &bank.base_url, "http://127.0.0.1:1", "wait = \"0s\"");
+    let config = std::fs::read_to_string(office.config_path()).unwrap();
+    let (before, _) = config.split_once("[kinds.alert]").unwrap();
+    office.config(&format!("{before}[kinds.alert]\nexec = [\"bin/tell\"]\n"));
+    crate::exec::program(&office, "bin/tell", "cat >> told; echo >> told; echo $ONCEWARD_KEY >> keys");
+    let _worker = office.spawn_worker(&[]);
+    until_it_looks(&office);
+    office.run(&["alerts", "test"]).ok();
+    let told = || std::fs::read_to_string(office.dir.path().join("told")).unwrap_or_default();
+    until(|| told().lines().count() == 1);
+    ask(&office, 0, 1);
+    until(|| told().lines().count() == 2 && told().ends_with('\n'));
+    let told: Vec<Value> = told().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&told[0]["event"], &told[1]["event"]), (&"test".into(), &"park".into()), "{told:?}");
+    until(|| {
+        office.count("SELECT count(*) FROM onceward_jobs WHERE state = 'settled' AND kind = 'alert'") == 2
+    });
+    let keys = std::fs::read_to_string(office.dir.path().join("keys")).unwrap();
+    assert!(keys.lines().nth(1).is_some_and(|key| key.starts_with("alert:park:rejected:")), "{keys}");
 }
 
 #[test]

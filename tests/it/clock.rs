@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The library that sets a process's wall clock. `None`, and a line that says so: it is not installed.
-fn faketime(test: &str) -> Option<PathBuf> {
+pub fn faketime(test: &str) -> Option<PathBuf> {
     let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let found = places.iter().map(|p| Path::new(p).join("faketime/libfaketime.so.1")).find(|p| p.exists());
     if found.is_none() {
@@ -17,12 +17,12 @@ fn faketime(test: &str) -> Option<PathBuf> {
 }
 
 /// A wall clock for all commands to come, off by so many seconds; only the wall clock.
-struct Wall<'a> {
+pub struct Wall<'a> {
     h: &'a Harness,
 }
 
 impl<'a> Wall<'a> {
-    fn of(h: &'a Harness, library: &Path) -> Wall<'a> {
+    pub fn of(h: &'a Harness, library: &Path) -> Wall<'a> {
         let wall = Wall { h };
         wall.set(0);
         h.env("LD_PRELOAD", &library.display().to_string());
@@ -32,15 +32,15 @@ impl<'a> Wall<'a> {
         wall
     }
 
-    fn set(&self, seconds: i64) {
+    pub fn set(&self, seconds: i64) {
         let passing = self.h.dir.path().join("clock.new");
         std::fs::write(&passing, format!("{seconds:+}\n")).expect("the clock");
         std::fs::rename(passing, self.h.dir.path().join("clock")).expect("the clock");
     }
 }
 
-const HOUR: i64 = 3600;
-const DAY: i64 = 24 * HOUR;
+pub const HOUR: i64 = 3600;
+pub const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// Steps while a worker runs and between runs; after each, new work is done and old work is finished.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A till whose receipts are printed by `print` (a shell script's text), with these further words about it.
-fn till(print: &str, exec: &str) -> Harness {
+pub fn till(print: &str, exec: &str) -> Harness {
     let kind = format!(
         "[kinds.receipt]\nkey = \"receipt:{{sale}}\"\nexec = {{ command = [\"bin/print\", \"--till\", \"3; touch evil\"]{exec} }}\n\
          retry = {{ max_attempts = 3, base = \"10ms\", cap = \"50ms\" }}\n\n"
@@ -17,7 +17,7 @@ fn till(print: &str, exec: &str) -> Harness {
     till
 }
 
-fn program(till: &Harness, name: &str, text: &str) {
+pub fn program(till: &Harness, name: &str, text: &str) {
     let path = till.dir.path().join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     // Renamed into place: a file that was just written may still be held open by a child of another test.
@@ -27,15 +27,15 @@ fn program(till: &Harness, name: &str, text: &str) {
     std::fs::rename(&new, &path).unwrap();
 }
 
-const SALE: &str = r#"{"sale":"S-1","lines":[{"text":"caffè","price":2.50}]}"#;
+pub const SALE: &str = r#"{"sale":"S-1","lines":[{"text":"caffè","price":2.50}]}"#;
 
-fn sell(till: &Harness) {
+pub fn sell(till: &Harness) {
     till.enqueue("receipt", SALE, &["--account", "till-3", "--amount-minor", "250", "--currency", "EUR"])
         .ok();
 }
 
 /// The file's text, once it is there.
-fn wait_for_file(path: &Path) -> String {
+pub fn wait_for_file(path: &Path) -> String {
     let start = Instant::now();
     loop {
         match std::fs::read_to_string(path) {
@@ -46,7 +46,7 @@ fn wait_for_file(path: &Path) -> String {
     }
 }
 
-fn is_running(pid: &str) -> bool {
+pub fn is_running(pid: &str) -> bool {
     // A zombie runs no more.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(')')
@@ -125,6 +125,9 @@ fn a_program_that_cannot_be_started_did_nothing_and_is_tried_again_until_it_can(
     till.reconfigure(|s| s.tables = s.tables.replace(r#"base = "10ms", cap = "50ms""#, slower));
     let path = till.dir.path().join("bin/print");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let check = till.run(&["check"]);
+    check.fails(&[1]);
+    assert!(check.stdout.contains("bin/print may not be executed: `chmod +x "), "{check}");
     sell(&till);
     // A worker that stays would soon hold the kind, as it would a provider that cannot be reached.
     let work_until = |wanted: &str| {
@@ -145,7 +148,7 @@ fn a_program_that_cannot_be_started_did_nothing_and_is_tried_again_until_it_can(
     std::fs::remove_file(&path).unwrap();
     let check = till.run(&["check"]);
     check.fails(&[1]);
-    assert!(check.stdout.contains("bin/print: its jobs wait until there is"), "{check}");
+    assert!(check.stdout.contains("bin/print. Its jobs wait until that is mended"), "{check}");
     work_until("No such file");
     program(&till, "bin/print", "echo R-1");
     let job = work_until("R-1");

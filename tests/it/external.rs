@@ -42,6 +42,30 @@ fn not_applied_begins_the_next_generation_in_doubt_again() {
     assert_ne!(next["wire_key"], first["wire_key"]);
 }
 
+/// Said again, it may be a command that was repeated, so it changes nothing; of which generation it is said tells them apart.
+#[test]
+fn each_generation_s_not_applied_is_taken_once_and_one_that_is_over_is_no_word_about_the_next() {
+    let h = ledger("1h");
+    let generation = |h: &Harness| h.show("charge:17")["intent"]["generation"].clone();
+    let say = |n: &str| h.run(&["resolve", "charge:17", "--not-applied", "--generation", n]);
+    ask(&h, "charge:17");
+    say("2").refused("not_allowed", 4);
+    for n in [1, 2, 3] {
+        for _ in 0..2 {
+            assert_eq!(say(&n.to_string()).ok().json()["state"], "unknown");
+            assert_eq!(generation(&h), n + 1, "a repeated command begins no further generation");
+        }
+    }
+    h.run(&["resolve", "charge:17", "--not-applied"]).ok();
+    assert_eq!(generation(&h), 4, "without a number it is the word that was said last");
+    let why = say("1").refused("not_allowed", 4);
+    assert!(why.contains("its generation is 4 by now"), "{why}");
+    say("4294967295").refused("not_allowed", 4);
+    h.run(&["resolve", "charge:17", "--settled", "ch_1", "--generation", "4"]).refused("usage", 2);
+    h.run(&["confirm", "charge:17", "--reference", "ch_1"]).ok();
+    assert_eq!(h.show("charge:17")["state"], "settled");
+}
+
 #[test]
 fn what_is_not_heard_of_in_its_time_is_parked_and_never_sent() {
     let h = ledger("50ms");

@@ -215,3 +215,27 @@ fn a_closed_stderr_stops_no_record() {
     }
     h.assert_laws();
 }
+
+/// R42: desktops have such folders. What another program copies file by file is no place for a database.
+#[test]
+fn a_folder_with_blanks_and_letters_of_any_language_is_good_and_one_that_is_synchronised_is_warned_of() {
+    for (folder, warned) in [("Büro und Kasse €", false), ("OneDrive - Käserei/Kasse", true)] {
+        let h = Scene::new(Family::B).start();
+        std::fs::create_dir_all(h.dir.path().join(folder)).expect("a folder");
+        h.config(&h.scene.text().replace("onceward.db", &format!("{folder}/onceward.db")));
+        let payout = h.payout(1);
+        h.work_until_idle();
+        assert_eq!(h.show(&payout)["state"], "settled");
+        h.run(&["backup", &format!("{folder}/copy ü.db")]).ok();
+        let check = h.run(&["check"]);
+        assert_eq!(check.code, Some(if warned { 1 } else { 0 }), "{check}");
+        let place = check.lines().into_iter().find(|finding| finding["what"] == "place");
+        assert_eq!(place.is_some(), warned, "{check}");
+        if let Some(place) = place {
+            let words = place["finding"].as_str().unwrap_or_default();
+            assert!(words.contains("OneDrive - Käserei") && words.contains("local disk"), "{words}");
+        }
+        let worked = h.run(&["work", "--once"]).ok();
+        assert_eq!(worked.stderr.contains("kept the same elsewhere"), warned, "{worked}");
+    }
+}

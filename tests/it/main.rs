@@ -13,6 +13,7 @@ mod backup;
 mod cli;
 mod clock;
 mod console;
+mod console_pages;
 mod crash;
 mod import;
 mod inbox;
@@ -23,6 +24,7 @@ mod docs;
 mod docs_reference;
 #[cfg(unix)]
 mod docs_run;
+mod doctor;
 mod email;
 mod embed;
 mod embed_ends;
@@ -31,6 +33,8 @@ mod load;
 mod localstripe;
 #[cfg(unix)]
 mod exec;
+#[cfg(unix)]
+mod exec_ends;
 mod external;
 mod families;
 mod file_faults;

@@ -195,3 +195,64 @@ fn sales_of_a_till_whose_clock_was_hours_wrong_go_out_at_once_in_order_and_once(
         h.assert_laws();
     }
 }
+
+/// The configs of the guide: the till's and the office's.
+fn of_the_guide() -> Vec<String> {
+    let guide = include_str!("../../docs/how-to/tills.md");
+    let blocks = guide.split("```toml\n").skip(1);
+    blocks.map(|rest| rest.split("```").next().expect("an end").to_string()).collect()
+}
+
+/// Two tills and the office, three files, as the guide has them; each till dies once among its sales.
+#[test]
+fn two_tills_bring_their_sales_to_the_office_each_once_and_in_the_order_of_the_till() {
+    const SALES: u32 = 8;
+    let configs = of_the_guide();
+    let office = Scene::new(Family::B).start();
+    let books = office.provider.base_url();
+    let text = configs[1].replace("https://books.example", &books).replace("/v1/entries", "/v1/payouts");
+    office.config(&text.replace("127.0.0.1:7117", "127.0.0.1:0"));
+    office.env("OFFICE_TOKEN", TOKEN);
+    let web = office.serve();
+    let till = |id: &str| {
+        let till = Scene::new(Family::B).start();
+        let address = format!("http://{}", web.address);
+        let text = configs[0].replace("https://office.example", &address).replace("T1", id);
+        till.config(&text.replace("\"1m\"", "\"100ms\"").replace("\"1s\"", "\"20ms\""));
+        till.env("OFFICE_TOKEN", TOKEN);
+        for n in 1..=SALES {
+            let sale = format!(r#"{{"number":{n},"amount_minor":{},"currency":"EUR"}}"#, 100 + n);
+            till.enqueue("sale", &sale, &[]).ok();
+        }
+        till
+    };
+    let tills = [till("T1"), till("T2")];
+    for (till, id) in tills.iter().zip(["T1", "T2"]) {
+        let mut worker = till.spawn_worker(&[]);
+        till.show_until(&format!("sale:{id}:2"), |job| job["state"] == "settled");
+        worker.kill9();
+        till.run(&["work", "--exit-when-idle"]).ok();
+        for n in 1..=SALES {
+            let key = format!("sale:{id}:{n}");
+            assert_eq!(till.show(&key)["intent"]["reference"], key.as_str());
+            office.show_until(&key, |job| job["state"] == "settled");
+        }
+        let state = office.provider.state();
+        let sold: Vec<&str> = state.effects.iter().map(|e| e.reference.as_str()).collect();
+        let sold: Vec<&str> = sold.into_iter().filter(|key| key.contains(id)).collect();
+        assert_eq!(sold, (1..=SALES).map(|n| format!("sale:{id}:{n}")).collect::<Vec<_>>());
+    }
+    assert_eq!(office.provider.state().effects.len(), 2 * SALES as usize);
+    // A clone of the first till has sold something else under the same number.
+    let sale = r#"{"number":1,"amount_minor":999,"currency":"EUR"}"#;
+    let clone = Scene::new(Family::B).start();
+    clone.config(&std::fs::read_to_string(tills[0].config_path()).expect("a config"));
+    clone.env("OFFICE_TOKEN", TOKEN);
+    clone.enqueue("sale", sale, &[]).ok();
+    clone.work_until_idle();
+    let job = clone.assert_parked("sale:T1:1", "rejected", "rejected");
+    assert!(
+        job["last_error"].as_str().is_some_and(|error| error.contains("is taken by other content")),
+        "{job:#}"
+    );
+}

@@ -4,9 +4,9 @@ use super::page::{self, Here, amount, csrf, job_path, pill_of, quoted, set_out, 
 use super::{Visit, words};
 use crate::config::Provider;
 use crate::decide::Family;
-use crate::http::message::{Problem, Response};
+use crate::http::message::{Content, Problem, Response};
 use crate::intent::IntentState;
-use crate::job::{JobId, State};
+use crate::job::{Job, JobId, State};
 use crate::provider::redact;
 use crate::store::{Action, Entry, Preview, Story};
 use maud::{Markup, html};
@@ -220,7 +220,7 @@ fn said(story: &Story) -> Markup {
             p.sub { "Shortened; secrets and card numbers are masked." }
             details #payload open[story.job.state != State::Settled] {
                 summary { "What the app asked for" }
-                pre { code { (story.job.payload.as_deref().map_or("(pruned)".into(), set_out)) } }
+                (asked_for(&story.job))
             }
             @if let Some(frozen) = frozen {
                 details #request {
@@ -237,6 +237,30 @@ fn said(story: &Story) -> Markup {
             }
         }
     }
+}
+
+/// The payload's beginning, and where all of it is.
+fn asked_for(job: &Job) -> Markup {
+    let Some(payload) = &job.payload else { return html! { pre { code { "(pruned)" } } } };
+    let (shown, whole) = page::payload(payload);
+    html! {
+        pre { code { (shown) } }
+        p.sub {
+            @if !whole { "This is its beginning. " }
+            a href={ (job_path(job.id)) "/payload.json" } download { "All of it as a file" }
+            ", as the app wrote it, nothing masked: " (page::number(payload.len() as u64)) " bytes."
+        }
+    }
+}
+
+/// The whole payload as a file, byte for byte: it can be read, mended and replayed.
+pub fn payload(visit: &Visit<'_>, id: &str) -> Result<Response, Problem> {
+    let job = find(visit, id)?.job;
+    let pruned = || Problem::new(404, "not_found", "the payload of this job was pruned");
+    let payload = job.payload.ok_or_else(pruned)?;
+    let name = format!("attachment; filename=\"onceward-job-{}.json\"", job.id.0);
+    let response = Response::new(200, "application/json", Content::Bytes(payload.into_bytes()));
+    Ok(response.with("Content-Disposition", name))
 }
 
 /// What a person needs to find the effect at the provider.

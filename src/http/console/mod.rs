@@ -128,6 +128,7 @@ impl<'a> Visit<'a> {
             [""] => today::page(self),
             ["jobs"] => jobs::page(self),
             ["job", id] => job::page(self, id, None),
+            ["job", id, "payload.json"] => job::payload(self, id),
             ["parked"] => parked::page(self),
             ["parked", "replay"] => parked::confirm(self),
             ["doubt"] => doubt::page(self),

@@ -306,6 +306,20 @@ pub fn set_out(text: &str) -> String {
     }
 }
 
+/// The most of a payload that a page shows.
+const PAYLOAD_SHOWN: usize = 16 * 1024;
+
+/// A payload, masked and set out in lines, up to where a page has enough of it; and whether that is all.
+pub fn payload(text: &str) -> (String, bool) {
+    let Some(doc) = redact::document(text) else { return (set_out(text), true) };
+    let mut out = String::new();
+    lines(&doc, 0, &mut out);
+    let whole = out.len() <= PAYLOAD_SHOWN;
+    out.truncate(redact::shorten(&out, PAYLOAD_SHOWN).len());
+    (out, whole)
+}
+
+/// Stops soon after a page has enough: set out, a payload may be a hundred times as long.
 fn lines(json: &Json, depth: usize, out: &mut String) {
     let indent = |out: &mut String, depth: usize| {
         out.push('\n');
@@ -315,6 +329,9 @@ fn lines(json: &Json, depth: usize, out: &mut String) {
         Json::Object(members) if !members.is_empty() => {
             out.push('{');
             for (i, (name, value)) in members.iter().enumerate() {
+                if out.len() > PAYLOAD_SHOWN {
+                    return;
+                }
                 out.push_str(if i > 0 { "," } else { "" });
                 indent(out, depth + 1);
                 out.push_str(&crate::json::quote(name));
@@ -327,6 +344,9 @@ fn lines(json: &Json, depth: usize, out: &mut String) {
         Json::Array(items) if !items.is_empty() => {
             out.push('[');
             for (i, value) in items.iter().enumerate() {
+                if out.len() > PAYLOAD_SHOWN {
+                    return;
+                }
                 out.push_str(if i > 0 { "," } else { "" });
                 indent(out, depth + 1);
                 lines(value, depth + 1, out);

@@ -4,6 +4,7 @@
 mod disk;
 pub mod certs;
 mod laws;
+mod person;
 mod scene;
 pub mod wire;
 mod script;
@@ -11,6 +12,7 @@ mod web;
 mod worker;
 
 pub use disk::Disk;
+pub use person::{Person, login};
 pub use scene::{Scene, lookup};
 pub use script::{Got, Script, reply};
 pub use web::{Answer, TOKEN, Web, read_answer};
