@@ -9,7 +9,7 @@ if [ "${1-}" = --debug ]; then
     shift
     cargo build --locked
     program=target/debug/onceward
-    set -- --profile dev --strip --compress-type gz --fast "$@"
+    set -- --profile dev --strip --fast "$@"
 else
     cargo build --release --locked
 fi

@@ -22,19 +22,20 @@ fail() {
     exit 1
 }
 within() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C chroot "$root" "$@"; }
-as_user() { env -i PATH=/usr/bin:/bin LC_ALL=C chroot --userspec=onceward:onceward "$root" "$@"; }
+as_user() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C chroot --userspec=onceward:onceward "$root" "$@"; }
 stat_of() { within stat -c '%U %a' "$1"; }
 settled() { within onceward --json stats | grep -o '"settled":[0-9]*' | head -1 | cut -d: -f2; }
 # until_settled N: looks until at least N jobs are settled.
 until_settled() {
     for _ in $(seq 600); do
         [ "$(settled)" -lt "$1" ] || return 0
+        kill -0 "$worker" 2>/dev/null || fail "the worker has ended: $(cat "$work/worker.log")"
         sleep 0.2
     done
     fail "$(settled) jobs are settled, not $1: $(cat "$work/worker.log")"
 }
 start_worker() {
-    as_user /usr/bin/onceward work 2>>"$work/worker.log" &
+    as_user /usr/bin/onceward work 2>"$work/worker.log" &
     worker=$!
 }
 stop_worker() {
