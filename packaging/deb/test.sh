@@ -35,7 +35,9 @@ until_settled() {
     fail "$(settled) jobs are settled, not $1: $(cat "$work/worker.log")"
 }
 start_worker() {
-    as_user /usr/bin/onceward work 2>"$work/worker.log" &
+    # No function here: its shell, and not the worker, would have the process id.
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot --userspec=onceward:onceward "$root" /usr/bin/onceward work \
+        2>"$work/worker.log" &
     worker=$!
 }
 stop_worker() {
