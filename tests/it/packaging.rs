@@ -107,7 +107,7 @@ fn every_series_of_the_alert_rules_is_one_of_ours() {
 fn what_the_debian_package_needs_is_there() {
     let config = Config::load(&packaging("deb/onceward.toml")).unwrap();
     assert_eq!(config.store.path, Path::new("/var/lib/onceward/onceward.db"));
-    for script in ["deb/postrm", "deb/build.sh"] {
+    for script in ["deb/postinst", "deb/postrm", "deb/build.sh"] {
         let checked = Command::new("sh").arg("-n").arg(packaging(script)).status().unwrap();
         assert!(checked.success(), "{script}");
     }
