@@ -7,6 +7,7 @@ mod act;
 mod alerts;
 mod ask;
 mod audit;
+mod child;
 mod demo;
 mod examples;
 mod import;
@@ -236,8 +237,12 @@ struct Opened {
 
 impl Context {
     fn load(&self) -> Result<Opened, CliError> {
+        Ok(Opened::new(self.config()?))
+    }
+
+    fn config(&self) -> Result<Config, CliError> {
         let file = Config::find(self.config.as_deref())?;
-        Ok(Opened::new(Config::load(&file)?))
+        Ok(Config::load(&file)?)
     }
 }
 

@@ -10,6 +10,7 @@ mod api_doors;
 mod api_edges;
 mod audit;
 mod backup;
+mod child;
 mod cli;
 mod clock;
 mod console;
