@@ -173,7 +173,7 @@ fn a_child_whose_app_was_killed_ends_cleanly_and_leaves_nothing_in_doubt() {
     let job = h.assert_settled_once(&key(7));
     assert_eq!(classes(&job), ["ok"]);
     // It ended of itself: its start and its end are both on record.
-    let ends = "SELECT count(*) FROM onceward_events WHERE action = 'worker_stopped'";
+    let ends = "SELECT count(*) FROM onceward_events WHERE scope = 'worker' AND action = 'stop'";
     assert_eq!(h.count(ends), 1);
 }
 

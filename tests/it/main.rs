@@ -25,6 +25,7 @@ mod email;
 mod embed;
 mod embed_ends;
 mod events;
+mod languages;
 mod load;
 mod localstripe;
 #[cfg(unix)]
@@ -63,3 +64,4 @@ mod wire_proxy;
 mod wire_sweep;
 mod wire_tls;
 mod webhooks;
+mod window;
