@@ -43,9 +43,8 @@ pub fn run(folder: &Path) -> Result<Standing, Box<dyn Error>> {
     let file = folder.join("app.db");
     open(&file)?.execute_batch(TABLE)?;
     let handler = Handler::new(move |call: &HandlerCall| book(&file, call)).repeat_safe();
-    let onceward = Builder::from_text(CONFIG, &folder.join("onceward.toml"))?
-        .handler("book-seat", handler)
-        .start()?;
+    let onceward =
+        Builder::from_text(CONFIG, &folder.join("onceward.toml"))?.handler("book-seat", handler).start()?;
 
     let seat = Request {
         kind: "book-seat".into(),

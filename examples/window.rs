@@ -43,7 +43,8 @@ enum Event {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: window FOLDER")?);
-    open(&folder)?.execute_batch("CREATE TABLE IF NOT EXISTS tickets (number TEXT PRIMARY KEY, seat TEXT)")?;
+    open(&folder)?
+        .execute_batch("CREATE TABLE IF NOT EXISTS tickets (number TEXT PRIMARY KEY, seat TEXT)")?;
     let printer = folder.clone();
     let onceward = Builder::from_text(CONFIG, &folder.join("onceward.toml"))?
         .handler("ticket", Handler::new(move |call: &HandlerCall| print(&printer, call)).repeat_safe())

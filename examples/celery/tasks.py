@@ -19,11 +19,13 @@ import urllib.request
 from pathlib import Path
 
 from celery import Celery
+from celery.utils.log import get_task_logger
 
 SHOP, BANK = Path(os.environ["SHOP"]), os.environ["BANK"]
 for folder in ("queue", "control"):
     (SHOP / folder).mkdir(parents=True, exist_ok=True)
 
+log = get_task_logger(__name__)
 app = Celery("tasks", broker="filesystem://")
 app.conf.update(
     broker_transport_options={
@@ -65,7 +67,7 @@ def charge(order, amount):
     key = f"charge:{order}"
     payload = json.dumps({"order": order, "amount_minor": amount, "currency": "EUR"})
     asked = onceward("enqueue", "charge", "--payload", payload)
-    print("delivery", key, asked["outcome"], asked["state"], flush=True)
+    log.info("delivery %s %s %s", key, asked["outcome"], asked["state"])
     if asked["outcome"] == "created":
         reference = pay(key, asked["wire_key"], amount)
         power_cut()

@@ -86,8 +86,8 @@ fn a_child_says_where_it_listens_takes_the_token_from_the_pipe_and_ends_when_the
 
 #[test]
 fn a_call_in_flight_is_finished_and_recorded_when_the_pipe_ends() {
-    let h = Scene::new(Family::B)
-        .start_with(Faults::script(vec![Fault::HoldBefore(Duration::from_secs(30))]));
+    let h =
+        Scene::new(Family::B).start_with(Faults::script(vec![Fault::HoldBefore(Duration::from_secs(30))]));
     h.payout(1);
     let mut ours = Ours::start(&h, "token\n");
     ours.line();
@@ -117,7 +117,9 @@ fn the_tokens_of_the_config_count_for_nothing_beside_that_of_the_pipe() {
 #[test]
 fn a_child_without_a_token_does_not_start() {
     let h = Scene::new(Family::B).start();
-    for (first_line, word) in [("", "no whole line"), ("token without an end", "no whole line"), ("\n", "is empty")] {
+    for (first_line, word) in
+        [("", "no whole line"), ("token without an end", "no whole line"), ("\n", "is empty")]
+    {
         let mut ours = Ours::start(&h, first_line);
         drop(ours.stdin.take());
         let said = ours.line();
@@ -155,8 +157,8 @@ fn the_example_that_carries_the_binary_settles_its_job_and_ends_its_child() {
 #[cfg(unix)]
 #[test]
 fn a_child_whose_app_was_killed_ends_cleanly_and_leaves_nothing_in_doubt() {
-    let h = Scene::new(Family::B)
-        .start_with(Faults::script(vec![Fault::HoldBefore(Duration::from_secs(30))]));
+    let h =
+        Scene::new(Family::B).start_with(Faults::script(vec![Fault::HoldBefore(Duration::from_secs(30))]));
     let (mut app, stdout) = app(&h, 7);
     let mut lines = stdout.lines().map(|line| line.expect("text"));
     let first = lines.next().expect("a line");

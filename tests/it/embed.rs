@@ -375,7 +375,8 @@ fn a_job_of_an_apps_own_transaction_is_there_only_if_that_commits_and_a_worker_e
     assert_eq!(here.standing("seat:A2").unwrap().unwrap().state, State::Ready);
 
     let handler = Handler::new(|_: &HandlerCall| done("booking-2"));
-    let there = onceward::Builder::from_text(CONFIG, &named).unwrap().handler("seat", handler).start().unwrap();
+    let there =
+        onceward::Builder::from_text(CONFIG, &named).unwrap().handler("seat", handler).start().unwrap();
     let standing = here.wait("seat:A2", Duration::from_secs(60)).unwrap().unwrap();
     assert_eq!((standing.state, standing.reference.as_deref()), (State::Settled, Some("booking-2")));
     assert_eq!(here.enqueue(seat("A2")).unwrap().word(), "duplicate");

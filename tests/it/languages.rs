@@ -73,7 +73,8 @@ fn a_shop_works(mut shop: Command) {
     let _ = running.kill();
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
 
-    let reference = |n| h.assert_settled_once(&key(n))["intent"]["reference"].as_str().expect("one").to_string();
+    let reference =
+        |n| h.assert_settled_once(&key(n))["intent"]["reference"].as_str().expect("one").to_string();
     let expected = format!(
         "payout:INV-2 settled {}\npayout:INV-3 duplicate\npayout:INV-3 settled {}\n",
         reference(2),

@@ -15,7 +15,8 @@ pub(super) mod walk;
 pub use units::duration as parse_duration;
 
 use super::{
-    Anchor, Config, ConfigError, Http, Limits, PlacedSecret, Secret, SecretSource, Source as Needed, Store, Worker,
+    Anchor, Config, ConfigError, Http, Limits, PlacedSecret, Secret, SecretSource, Source as Needed, Store,
+    Worker,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
