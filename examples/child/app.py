@@ -54,9 +54,11 @@ def main():
         payload = {"invoice_id": invoice, "account_id": "7", "amount_minor": int(amount), "currency": "EUR"}
         job = onceward.ask("POST", "/v1/jobs", {"kind": "payout", "payload": payload})
         print(job["key"], job["outcome"], flush=True)
-        while job["state"] not in ("settled", "parked", "cancelled"):
-            time.sleep(0.05)
+        while True:
             job = onceward.ask("GET", "/v1/jobs/" + urllib.parse.quote(job["key"], safe=""))
+            if job["state"] in ("settled", "parked", "cancelled"):
+                break
+            time.sleep(0.05)
         print(job["key"], job["state"], job["intent"]["reference"], flush=True)
     print("the child has ended:", onceward.exit_code, flush=True)
 

@@ -145,11 +145,14 @@ func shop(file, base string) error {
 		return err
 	}
 	fmt.Println(j.Key, j.Outcome) // created; or duplicate, if an earlier request had come through after all
-	for !atRest(j.State) {
-		time.Sleep(50 * time.Millisecond)
+	for {
 		if j, err = ask("GET", base+"/v1/jobs/"+url.PathEscape(j.Key), nil, ""); err != nil {
 			return err
 		}
+		if atRest(j.State) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	fmt.Println(j.Key, j.State, j.Intent.Reference)
 	return nil

@@ -67,9 +67,10 @@ async function main() {
 
   let job = await ask("POST", "/v1/jobs", { kind: "payout", payload: payload("INV-3", 1003) }, "payout:INV-3");
   console.log(job.key, job.outcome); // created; or duplicate, if an earlier request had come through after all
-  while (!atRest.includes(job.state)) {
-    await pause(50);
+  for (;;) {
     job = await ask("GET", `/v1/jobs/${encodeURIComponent(job.key)}`);
+    if (atRest.includes(job.state)) break;
+    await pause(50);
   }
   console.log(job.key, job.state, job.intent.reference);
 }

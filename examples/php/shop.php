@@ -71,8 +71,8 @@ function ask(string $method, string $url, ?array $body = null, ?string $key = nu
 
 $job = ask('POST', "$url/v1/jobs", ['kind' => 'payout', 'payload' => payload('INV-3', 1003)], 'payout:INV-3');
 echo "{$job['key']} {$job['outcome']}\n"; // created; or duplicate, if an earlier request had come through after all
-while (!in_array($job['state'], AT_REST, true)) {
+do {
     usleep(50_000);
     $job = ask('GET', "$url/v1/jobs/" . rawurlencode($job['key']));
-}
+} while (!in_array($job['state'], AT_REST, true));
 echo "{$job['key']} {$job['state']} {$job['intent']['reference']}\n";

@@ -69,7 +69,9 @@ def ask(method, path, body=None, key=None):
 
 job = ask("POST", "/v1/jobs", {"kind": "payout", "payload": payload("INV-3", 1003)}, key="payout:INV-3")
 print(job["key"], job["outcome"])  # created; or duplicate, if an earlier request had come through after all
-while job["state"] not in AT_REST:
-    time.sleep(0.05)
+while True:
     job = ask("GET", "/v1/jobs/" + urllib.parse.quote(job["key"], safe=""))
+    if job["state"] in AT_REST:
+        break
+    time.sleep(0.05)
 print(job["key"], job["state"], job["intent"]["reference"])

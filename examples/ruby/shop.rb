@@ -60,8 +60,9 @@ end
 
 job = ask(Net::HTTP::Post, "/v1/jobs", body: { kind: "payout", payload: payload("INV-3", 1003) }, key: "payout:INV-3")
 puts "#{job['key']} #{job['outcome']}" # created; or duplicate, if an earlier request had come through after all
-until AT_REST.include?(job["state"])
-  sleep 0.05
+loop do
   job = ask(Net::HTTP::Get, "/v1/jobs/#{URI.encode_www_form_component(job['key'])}")
+  break if AT_REST.include?(job["state"])
+  sleep 0.05
 end
 puts "#{job['key']} #{job['state']} #{job['intent']['reference']}"
