@@ -189,7 +189,7 @@ struct Celery(std::process::Child);
 impl Drop for Celery {
     fn drop(&mut self) {
         let group = format!("-{}", self.0.id());
-        let _ = Command::new("sh").args(["-c", "kill -KILL -- \"$0\"", &group]).status();
+        let _ = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &group]).status();
         let _ = self.0.wait();
     }
 }
