@@ -8,16 +8,11 @@
 //! unique index on it makes a repeat harmless, so the handler is registered as `repeat_safe`.
 #![allow(clippy::print_stdout)] // an example shows what it does
 
-use onceward::clock::SystemClock;
-use onceward::config::{Config, Request};
-use onceward::provider::{Handler, HandlerCall, HandlerOutcome};
-use onceward::store::{self, Store, Story};
-use onceward::worker::{self, Ended, Trade};
+use onceward::{Builder, Ended, Handler, HandlerCall, HandlerOutcome, Request, Standing};
 use rusqlite::Connection;
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A kind without a provider is done by a handler in the app.
 const CONFIG: &str = r#"
@@ -38,48 +33,36 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS seats (
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let story = run(folder.path())?;
-    let reference = story.intent.reference.as_deref().unwrap_or("none");
-    println!("{} is {}, reference {reference}", story.job.key, story.job.state);
+    let seat = run(folder.path())?;
+    println!("{} is {}, reference {}", seat.key, seat.state, seat.reference.as_deref().unwrap_or("none"));
     Ok(())
 }
 
 /// Starts a worker in this process, books a seat, asks for the same seat twice, and stops cleanly.
-pub fn run(folder: &Path) -> Result<Story, Box<dyn Error>> {
-    let config = Arc::new(Config::parse(CONFIG, &folder.join("onceward.toml"))?);
-    let file = config.store.path.clone();
-    let clock = Arc::new(SystemClock::new());
-
-    let for_handler = file.clone();
-    let handler = Handler::new(move |call: &HandlerCall| book(&for_handler, call)).repeat_safe();
-    let trade =
-        Arc::new(Trade::builder(Arc::clone(&config), clock.clone()).handler("book-seat", handler).build()?);
-
-    let options = store::Options {
-        create: true,
-        namespace: config.store.namespace.clone(),
-        watch: Some(config.worker.poll),
-    };
-    let store = Arc::new(Store::open(&file, options, clock, trade.clone())?);
+pub fn run(folder: &Path) -> Result<Standing, Box<dyn Error>> {
+    let file = folder.join("app.db");
     open(&file)?.execute_batch(TABLE)?;
+    let handler = Handler::new(move |call: &HandlerCall| book(&file, call)).repeat_safe();
+    let onceward =
+        Builder::from_text(CONFIG, &folder.join("onceward.toml"))?.handler("book-seat", handler).start()?;
 
-    let worker = worker::spawn(Arc::clone(&store), trade, worker::Options::new(&config))?;
     let seat = Request {
         kind: "book-seat".into(),
         payload: r#"{"show":"2026-12-24","seat":"A12","guest":"g-77"}"#.into(),
         ..Request::default()
     };
-    let first = worker.enqueue(seat.clone())?;
-    let again = worker.enqueue(seat)?;
+    let first = onceward.enqueue(seat.clone())?;
+    let again = onceward.enqueue(seat)?;
     println!("asked for: {}, and again: {}", first.word(), again.word());
 
-    let story = settled(&store, &first.receipt().key)?;
-    worker.stop();
-    match worker.join()? {
+    // An app would rather go on and look later.
+    let booked = onceward.wait(&first.receipt().key, Duration::from_secs(30))?.ok_or("the job is gone")?;
+    onceward.stop();
+    match onceward.join()? {
         Ended::Finished => println!("the worker has ended, nothing in flight"),
         Ended::Abandoned(calls) => println!("{calls} calls did not end in time"),
     }
-    Ok(story)
+    Ok(booked)
 }
 
 /// Books a seat. An error that leaves by `?` is in doubt, and then the handler is called again, being repeatable.
@@ -106,16 +89,4 @@ fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     let app = Connection::open(file)?;
     app.busy_timeout(Duration::from_secs(10))?;
     Ok(app)
-}
-
-/// Waits until the job is settled. An app would rather go on and look later.
-fn settled(store: &Store, key: &str) -> Result<Story, Box<dyn Error>> {
-    let until = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < until {
-        match store.story(key)? {
-            Some(story) if story.intent.confirmed.is_some() => return Ok(story),
-            Some(_) | None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-    Err("the seat was not booked in time".into())
 }

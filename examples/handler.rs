@@ -10,11 +10,7 @@
 #![allow(clippy::print_stdout)] // an example shows what it does
 #![allow(clippy::panic)] // the crash that it is about
 
-use onceward::clock::SystemClock;
-use onceward::config::{Config, Request};
-use onceward::provider::{Handler, HandlerCall, HandlerOutcome};
-use onceward::store::{self, Store, Story};
-use onceward::worker::{self, Trade, Until};
+use onceward::{Builder, Handler, HandlerCall, HandlerOutcome, Request, Standing};
 use std::error::Error;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,36 +47,23 @@ impl Printer {
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let printer = Arc::new(Printer::default());
-    let story = run(folder.path(), &printer)?;
-    println!("{} is {}; letters printed: {}", story.job.key, story.job.state, printer.letters().len());
-    for entry in &story.history {
-        println!("  {} {}", entry.action, entry.class.map_or("", |class| class.as_str()));
-    }
+    let letter = run(folder.path(), &printer)?;
+    println!("{} is {}; letters printed: {}", letter.key, letter.state, printer.letters().len());
     Ok(())
 }
 
-/// Asks for one letter and works until nothing is left to do.
-pub fn run(folder: &Path, printer: &Arc<Printer>) -> Result<Story, Box<dyn Error>> {
-    let config = Arc::new(Config::parse(CONFIG, &folder.join("onceward.toml"))?);
-    let clock = Arc::new(SystemClock::new());
-    let handler = letter(Arc::clone(printer));
-    let trade =
-        Arc::new(Trade::builder(Arc::clone(&config), clock.clone()).handler("letter", handler).build()?);
-    let options = store::Options { create: true, namespace: config.store.namespace.clone(), watch: None };
-    let store = Arc::new(Store::open(&config.store.path, options, clock.clone(), trade.clone())?);
-
-    let letter = Request {
+/// Asks for one letter, and waits until nothing is left to do.
+pub fn run(folder: &Path, printer: &Arc<Printer>) -> Result<Standing, Box<dyn Error>> {
+    let onceward = Builder::from_text(CONFIG, &folder.join("onceward.toml"))?
+        .handler("letter", letter(Arc::clone(printer)))
+        .start()?;
+    let asked = onceward.enqueue(Request {
         kind: "letter".into(),
         payload: r#"{"invoice":"INV-1001","text":"Thank you."}"#.into(),
         ..Request::default()
-    };
-    let job = config.prepare(letter, onceward::clock::Clock::now(clock.as_ref()))?;
-    let asked = store.enqueue(job, "app")?;
-
-    // A worker that ends by itself: good for a script or a test.
-    let options = worker::Options { until: Until::Idle, ..worker::Options::new(&config) };
-    worker::spawn(Arc::clone(&store), trade, options)?.join()?;
-    Ok(store.story(&asked.receipt().key)?.ok_or("the job is gone")?)
+    })?;
+    Ok(onceward.wait(&asked.receipt().key, Duration::from_secs(30))?.ok_or("the job is gone")?)
+    // What goes out of scope here stops the worker and waits for it.
 }
 
 fn letter(printer: Arc<Printer>) -> Handler {

@@ -3,14 +3,10 @@
 //! Run it with `cargo run --example transactional_enqueue`.
 #![allow(missing_docs, clippy::print_stdout)]
 
-use onceward::clock::{Clock, SystemClock};
-use onceward::config::{Config, Request};
-use onceward::store::{Desk, Enqueued, Options, Store, enqueue_in};
-use onceward::worker::Trade;
+use onceward::{Builder, Enqueued, Onceward, Request};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 
 const CONFIG: &str = r#"
 [store]
@@ -43,23 +39,19 @@ fn shop(dir: &Path) -> Result<(), Box<dyn Error>> {
     let mut db = Connection::open(&file)?;
     db.execute_batch("CREATE TABLE invoices (id TEXT PRIMARY KEY, amount_minor INTEGER NOT NULL)")?;
 
-    // Opening the store adds the onceward_ tables. A worker, here or in another process, would work on the same file.
-    let config = Arc::new(Config::parse(CONFIG, &dir.join("onceward.toml"))?);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let desk: Arc<dyn Desk> = Arc::new(Trade::new(Arc::clone(&config), Arc::clone(&clock)));
-    let options = Options { create: true, namespace: config.store.namespace.clone(), watch: None };
-    let store = Store::open(&file, options, Arc::clone(&clock), desk)?;
+    // Opening adds the onceward_ tables. A worker, here (`start`) or in another process, would work on the same file.
+    let onceward = Builder::from_text(CONFIG, &dir.join("onceward.toml"))?.open()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    pay(&tx, &config, clock.as_ref(), "INV-1", 1250)?;
+    pay(&tx, &onceward, "INV-1", 1250)?;
     tx.commit()?;
 
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    pay(&tx, &config, clock.as_ref(), "INV-2", 990)?;
+    pay(&tx, &onceward, "INV-2", 990)?;
     tx.rollback()?;
 
     let invoices: u32 = db.query_row("SELECT count(*) FROM invoices", [], |row| row.get(0))?;
-    let (first, second) = (store.find("payout:INV-1")?, store.find("payout:INV-2")?);
+    let (first, second) = (onceward.standing("payout:INV-1")?, onceward.standing("payout:INV-2")?);
     println!(
         "{invoices} invoice; the first one's job is {first:?}, the one that was taken back has {second:?}"
     );
@@ -72,14 +64,11 @@ fn shop(dir: &Path) -> Result<(), Box<dyn Error>> {
 /// Books an invoice and asks for its payout.
 fn pay(
     tx: &Transaction<'_>,
-    config: &Config,
-    clock: &dyn Clock,
+    onceward: &Onceward,
     invoice: &str,
     amount_minor: i64,
 ) -> Result<Enqueued, Box<dyn Error>> {
     tx.execute("INSERT INTO invoices (id, amount_minor) VALUES (?1, ?2)", (invoice, amount_minor))?;
     let payload = format!(r#"{{"invoice_id":"{invoice}","amount_minor":{amount_minor}}}"#);
-    let request = Request { kind: "payout".into(), payload, ..Request::default() };
-    let job = config.prepare(request, clock.now())?;
-    Ok(enqueue_in(tx, &config.store.namespace, clock, &job, "shop")?)
+    Ok(onceward.enqueue_in(tx, Request { kind: "payout".into(), payload, ..Request::default() })?)
 }

@@ -8,7 +8,12 @@ use clap::{Command, CommandFactory};
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("init", &["onceward init", "onceward --config /etc/onceward/onceward.toml init"]),
     ("check", &["onceward check", "onceward check --online"]),
-    ("work", &["onceward work", "onceward --config /etc/onceward/onceward.toml work", "onceward work --exit-when-idle"]),
+    ("work", &[
+        "onceward work",
+        "onceward --config /etc/onceward/onceward.toml work",
+        "onceward work --exit-when-idle",
+        "onceward work --child",
+    ]),
     ("enqueue", &[
         r#"onceward enqueue payout --payload '{"invoice_id":"INV-1001","account_id":"7","amount_minor":1250,"currency":"EUR"}'"#,
         "onceward enqueue mail --key mail:welcome:42 --payload-file mail.json --delay 10m",

@@ -8,6 +8,7 @@ mod alerts;
 mod ask;
 mod audit;
 mod bank;
+mod child;
 mod demo;
 mod examples;
 mod import;
@@ -238,8 +239,12 @@ struct Opened {
 
 impl Context {
     fn load(&self) -> Result<Opened, CliError> {
+        Ok(Opened::new(self.config()?))
+    }
+
+    fn config(&self) -> Result<Config, CliError> {
         let file = Config::find(self.config.as_deref())?;
-        Ok(Opened::new(Config::load(&file)?))
+        Ok(Config::load(&file)?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 #[cfg(unix)]
 use super::notify::Systemd;
-use super::{CliError, Context, Opened};
+use super::{CliError, Context, Opened, child};
 use crate::http::{self, Server};
 use crate::store::Store;
 use crate::worker::{self, Ended, Options, Stop, Until};
@@ -18,10 +18,18 @@ pub struct WorkArgs {
     /// Exit when nothing is left that this worker could bring forward
     #[arg(long)]
     exit_when_idle: bool,
+    /// For an app that starts the worker itself: the API's token is the first line of stdin, {"ready":true,"port":N,…}
+    /// is said on stdout, and when stdin is closed the worker stops. Without [http], a free port is taken
+    #[arg(long, conflicts_with_all = ["once", "exit_when_idle"])]
+    child: bool,
 }
 
 pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
-    let opened = context.load()?;
+    let mut config = context.config()?;
+    if args.child {
+        child::take_token(&mut config)?;
+    }
+    let opened = Opened::new(config);
     if let Some(missing) = super::all_missing(opened.config.missing_secrets()) {
         return Err(missing.into());
     }
@@ -56,6 +64,10 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
         Until::Stopped => serve(&opened, &store, &stop)?,
         Until::Idle | Until::Once => None,
     };
+    if let (true, Some(server)) = (args.child, &server) {
+        child::end_with_the_app(stop.clone())?;
+        child::tell(server.address())?;
+    }
     let ended = worker::run(store, Arc::clone(&opened.trade), options, stop);
     if let Some(server) = &mut server {
         server.stop(LAST_ANSWERS);

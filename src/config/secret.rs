@@ -10,6 +10,19 @@ use std::path::PathBuf;
 pub struct Secret(String);
 
 impl Secret {
+    /// A secret that is there already. The error says what is wrong with it and never repeats it.
+    pub fn handed_over(text: &str) -> Result<Secret, &'static str> {
+        if text.is_empty() {
+            return Err("is empty");
+        }
+        // No header carries one. Found at the start, it is a word to whoever set it; found at a send, it is a job that
+        // is tried for ever.
+        if text.chars().any(char::is_control) {
+            return Err("has a line break or another control character in it: cut it out");
+        }
+        Ok(Secret(text.to_string()))
+    }
+
     /// The text itself, for the one place that needs it: the outgoing header.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -39,16 +52,25 @@ pub enum SecretSource {
     Env(String),
     /// `{ file = "PATH" }`, white space at its ends cut off.
     File(PathBuf),
+    /// Handed over by the program that started this one (`work --child`); no config can say so.
+    Given(Secret),
+}
+
+impl fmt::Display for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretSource::Env(name) => write!(f, "the environment variable {name}"),
+            SecretSource::File(path) => write!(f, "the secret file {}", path.display()),
+            SecretSource::Given(_) => f.write_str("the secret that was handed over"),
+        }
+    }
 }
 
 impl SecretSource {
     /// Reads a signing secret now: its text, and its bytes.
     pub fn read_signing(&self) -> Result<(Secret, Vec<u8>), String> {
         let secret = self.read()?;
-        let key = secret.signing_key().map_err(|why| match self {
-            SecretSource::Env(name) => format!("the environment variable {name} is no signing secret: {why}"),
-            SecretSource::File(path) => format!("the file {} is no signing secret: {why}", path.display()),
-        })?;
+        let key = secret.signing_key().map_err(|why| format!("{self} is no signing secret: {why}"))?;
         Ok((secret, key))
     }
 
@@ -70,22 +92,8 @@ impl SecretSource {
                 .map_err(|e| format!("the secret file {} cannot be read: {e}", path.display()))?
                 .trim()
                 .to_string(),
+            SecretSource::Given(secret) => return Ok(secret.clone()),
         };
-        if text.is_empty() {
-            return Err(match self {
-                SecretSource::Env(name) => format!("the environment variable {name} is empty"),
-                SecretSource::File(path) => format!("the secret file {} is empty", path.display()),
-            });
-        }
-        // No header carries one. Found at the start, it is a word to whoever set it; found at a send, it is a job that
-        // is tried for ever.
-        if text.chars().any(char::is_control) {
-            let what = match self {
-                SecretSource::Env(name) => format!("the environment variable {name}"),
-                SecretSource::File(path) => format!("the secret file {}", path.display()),
-            };
-            return Err(format!("{what} has a line break or another control character in it: cut it out"));
-        }
-        Ok(Secret(text))
+        Secret::handed_over(&text).map_err(|why| format!("{self} {why}"))
     }
 }

@@ -57,7 +57,7 @@ impl HandlerCall {
     /// with the payload.
     ///
     /// ```
-    /// use onceward::provider::HandlerCall;
+    /// use onceward::HandlerCall;
     ///
     /// let mut call = HandlerCall::new("seat", "seat:A12", r#"{"seat":"A12"}"#)?;
     /// call.amount_minor = Some(1250);
@@ -118,7 +118,7 @@ type Work = Box<dyn Fn(&HandlerCall) -> HandlerOutcome + Send + Sync>;
 /// The closure that does a kind's work, and what it promises.
 ///
 /// ```
-/// use onceward::provider::{Handler, HandlerCall, HandlerOutcome};
+/// use onceward::{Handler, HandlerCall, HandlerOutcome};
 /// use std::time::Duration;
 ///
 /// let handler = Handler::new(|call: &HandlerCall| -> Result<HandlerOutcome, std::num::ParseIntError> {

@@ -47,7 +47,7 @@ pub use backup::{Copied, Restored, Restoring};
 pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use deeds::Deed;
-pub use enqueue::{Enqueued, enqueue_in};
+pub use enqueue::{Enqueued, Receipt, enqueue_in};
 pub use export::{ArchiveRow, ArchiveVerdict, EventExport, ExportFilter, ExportRow, verify_archive};
 pub use figures::{BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};

@@ -108,7 +108,7 @@ impl Trade {
     /// ```
     /// use onceward::clock::SystemClock;
     /// use onceward::config::Config;
-    /// use onceward::provider::{Handler, HandlerCall, HandlerOutcome};
+    /// use onceward::{Handler, HandlerCall, HandlerOutcome};
     /// use onceward::worker::Trade;
     /// use std::{path::Path, sync::Arc};
     ///

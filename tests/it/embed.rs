@@ -336,26 +336,58 @@ fn a_handler_is_refused_where_it_cannot_stand() {
 #[test]
 fn the_example_of_an_embedding_app_books_one_seat() {
     let folder = tempfile::tempdir().unwrap();
-    let story = embed_example::run(folder.path()).unwrap();
-    assert_eq!((story.job.state, story.job.key.as_str()), (State::Settled, "seat:2026-12-24:A12"));
-    let app = rusqlite::Connection::open(folder.path().join("app.db")).unwrap();
-    let bookings: Vec<String> = app
-        .prepare("SELECT booking FROM seats")
-        .unwrap()
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .collect::<Result<_, _>>()
-        .unwrap();
-    assert_eq!(bookings, [story.intent.wire_key]);
+    let seat = embed_example::run(folder.path()).unwrap();
+    assert_eq!((seat.state, seat.key.as_str()), (State::Settled, "seat:2026-12-24:A12"));
+    let bookings: Vec<String> = column(&folder.path().join("app.db"), "SELECT booking FROM seats");
+    assert_eq!(bookings, [seat.reference.unwrap()]);
 }
 
 #[test]
 fn the_example_of_a_handler_that_panics_prints_one_letter() {
     let folder = tempfile::tempdir().unwrap();
     let printer = Arc::new(handler_example::Printer::default());
-    let story = handler_example::run(folder.path(), &printer).unwrap();
-    assert_eq!(story.job.state, State::Settled);
-    assert_eq!(printer.letters(), [story.intent.wire_key]);
-    let classes: Vec<Class> = story.history.iter().filter_map(|entry| entry.class).collect();
-    assert_eq!(classes, [Class::HandlerPanic, Class::Ok]);
+    let letter = handler_example::run(folder.path(), &printer).unwrap();
+    assert_eq!(letter.state, State::Settled);
+    assert_eq!(printer.letters(), [letter.reference.unwrap()]);
+    let classes = "SELECT class FROM onceward_history WHERE class IS NOT NULL ORDER BY seq";
+    assert_eq!(column(&folder.path().join("letters.db"), classes), ["handler_panic", "ok"]);
+}
+
+#[test]
+fn a_job_of_an_apps_own_transaction_is_there_only_if_that_commits_and_a_worker_elsewhere_does_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = folder.path().join("onceward.toml");
+    let seat = |seat: &str| Request {
+        kind: "seat".into(),
+        payload: format!(r#"{{"seat":"{seat}","guest":"g-1","amount":1250}}"#),
+        ..Request::default()
+    };
+    let here = onceward::Builder::from_text(CONFIG, &named).unwrap().open().unwrap();
+    assert!(!here.is_running());
+    let mut db = rusqlite::Connection::open(here.file()).unwrap();
+    db.busy_timeout(Duration::from_secs(30)).unwrap();
+    for (name, commits) in [("A1", false), ("A2", true)] {
+        let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+        here.enqueue_in(&tx, seat(name)).unwrap();
+        if commits { tx.commit().unwrap() } else { tx.rollback().unwrap() }
+    }
+    assert_eq!(here.standing("seat:A1").unwrap(), None);
+    assert_eq!(here.standing("seat:A2").unwrap().unwrap().state, State::Ready);
+
+    let handler = Handler::new(|_: &HandlerCall| done("booking-2"));
+    let there =
+        onceward::Builder::from_text(CONFIG, &named).unwrap().handler("seat", handler).start().unwrap();
+    let standing = here.wait("seat:A2", Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!((standing.state, standing.reference.as_deref()), (State::Settled, Some("booking-2")));
+    assert_eq!(here.enqueue(seat("A2")).unwrap().word(), "duplicate");
+    there.stop();
+    assert_eq!(there.join().unwrap(), worker::Ended::Finished);
+}
+
+/// One column of text.
+fn column(file: &Path, sql: &str) -> Vec<String> {
+    let db = rusqlite::Connection::open(file).unwrap();
+    let mut statement = db.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.collect::<Result<_, _>>().unwrap()
 }

@@ -15,7 +15,8 @@ pub(super) mod walk;
 pub use units::duration as parse_duration;
 
 use super::{
-    Anchor, Config, ConfigError, Http, Limits, PlacedSecret, SecretSource, Source as Needed, Store, Worker,
+    Anchor, Config, ConfigError, Http, Limits, PlacedSecret, Secret, SecretSource, Source as Needed, Store,
+    Worker,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -140,6 +141,20 @@ impl Config {
             })
         };
         self.secrets.iter().filter_map(missing).collect()
+    }
+
+    /// The API's token is this one, and not what `[http]` says. Without an `[http]` it listens on this machine only, on
+    /// a port of the system's choosing.
+    pub fn take_api_token(&mut self, token: Secret) {
+        self.secrets.retain(|secret| secret.field != "http.token");
+        let token = SecretSource::Given(token);
+        match &mut self.http {
+            Some(http) => http.token = token,
+            None => {
+                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+                self.http = Some(Http { listen, token, behind_proxy: false, hosts: Vec::new() });
+            }
+        }
     }
 }
 
