@@ -18,6 +18,7 @@ pub mod config;
 pub mod store;
 pub mod provider;
 pub mod worker;
+pub mod bench;
 pub mod demo;
 pub mod view;
 pub mod door;

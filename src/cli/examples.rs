@@ -48,6 +48,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ]),
     ("alerts test", &["onceward alerts test"]),
     ("demo", &["onceward demo"]),
+    ("bench", &["onceward bench", "onceward --json bench --seconds 5"]),
     ("completions", &["onceward completions bash"]),
     ("man", &["onceward man", "onceward man --to /usr/share/man/man1"]),
 ];
