@@ -77,7 +77,7 @@ struct Pattern {
 impl Pattern {
     fn of(conn: &Connection, table: &str) -> Result<Pattern, Failed> {
         let mut statement = conn.prepare(&format!("SELECT * FROM {table} LIMIT 1"))?;
-        let names: Vec<String> = statement.column_names().iter().map(ToString::to_string).collect();
+        let names: Vec<String> = statement.column_names().map(String::from).collect();
         let values = statement.query_row([], |row| (0..names.len()).map(|i| row.get(i)).collect())?;
         let at = |wanted: &[&str]| {
             (0..names.len()).filter(|i| names.get(*i).is_some_and(|n| wanted.contains(&n.as_str()))).collect()
