@@ -48,6 +48,7 @@ pub mod http;
 #[doc(hidden)]
 pub mod cli;
 mod app;
+mod bench;
 mod crash;
 mod pace;
 mod planted;

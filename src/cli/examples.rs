@@ -54,6 +54,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ]),
     ("alerts test", &["onceward alerts test"]),
     ("demo", &["onceward demo", "onceward demo --serve 127.0.0.1:8080"]),
+    ("bench", &["onceward bench", "onceward --json bench --seconds 5"]),
     ("completions", &["onceward completions bash"]),
     ("man", &["onceward man", "onceward man --to /usr/share/man/man1"]),
 ];

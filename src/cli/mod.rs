@@ -8,6 +8,7 @@ mod alerts;
 mod ask;
 mod audit;
 mod bank;
+mod bench;
 mod child;
 mod demo;
 mod examples;
@@ -211,6 +212,8 @@ enum Command {
     Alerts(alerts::AlertsCommand),
     /// The product at work against a faulty provider, with kills
     Demo(demo::DemoArgs),
+    /// What this machine can do: raw disk and SQLite, and Onceward beside them
+    Bench(bench::BenchArgs),
     /// For packagers: what a shell needs to complete commands
     Completions {
         /// The shell
@@ -352,6 +355,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Reconcile(command) => reconcile::run(context, command),
         Command::Alerts(command) => alerts::run(context, &command),
         Command::Demo(args) => demo::run(context, &args),
+        Command::Bench(args) => bench::run(context, &args),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { to } => manual::man(to.as_deref()),
     }

@@ -41,7 +41,7 @@ const SET_BACKS: &str =
 /// The states are named twice so that the partial index is used.
 const UNKNOWN: &str = "SELECT coalesce(i.first_sent_ms, i.requested_ms, i.created_ms) AS since, i.key
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'unknown' AND j.kind <> ?1
+  WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'unknown' AND j.kind <> ?1
   ORDER BY since LIMIT 1";
 const ENDS: &str = "SELECT coalesce((SELECT max(seq) FROM onceward_history), 0),
   coalesce((SELECT max(seq) FROM onceward_events), 0)";

@@ -157,7 +157,7 @@ pub(super) const CANCELLED: &str =
 pub(super) const OPEN: &str = lines!(
     "j.run_after_ms",
     jobs,
-    "WHERE j.state = :value AND j.state IN ('scheduled','ready','waiting','unknown')
+    "WHERE j.state = :value AND j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled'
        AND (j.run_after_ms, j.id) > (:due, :id) ORDER BY j.run_after_ms, j.id LIMIT :window"
 );
 /// By place, the last first; cancelled places are not part of the order.

@@ -3,9 +3,9 @@
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
 use super::{Store, StoreError, Tx, backup, history, order, rows, schema};
-use crate::clock::Clock;
-use crate::intent::{IntentState, wire_key};
-use crate::job::{Code, JobId, NewJob, Refusal, State};
+use crate::clock::{Clock, Ms};
+use crate::intent::{Intent, IntentState, wire_key};
+use crate::job::{Code, Job, JobId, NewJob, Refusal, State};
 use rusqlite::{Connection, OptionalExtension, named_params};
 use std::sync::Arc;
 
@@ -181,15 +181,16 @@ pub fn enqueue(
         backup::doubt(tx, id, copied, false)?;
     }
     insert_job(tx, id, job, sequence, doubtful.is_some())?;
-    let (stored, _) = rows::must_load(conn, id)?;
+    let (stored, intent) = rows::must_load(conn, id)?;
     let mut entry = Entry::new(id, Action::Enqueue, tx.now(), actor);
     entry.to = Some(stored.state);
     entry.run_after = Some(stored.run_after);
     history::append(tx, &entry)?;
     if let Some(group) = &job.group {
         order::advance(tx, group)?;
+        return Ok(Enqueued::Created(receipt(tx, id)?));
     }
-    Ok(Enqueued::Created(receipt(tx, id)?))
+    Ok(Enqueued::Created(receipt_of(&stored, intent, tx.now())))
 }
 
 /// A passed or held place is counted and kept: an app that numbers wrongly is found by it. There is no job that the
@@ -297,11 +298,15 @@ fn insert_job(
 
 fn receipt(tx: &Tx<'_>, id: JobId) -> Result<Receipt, StoreError> {
     let (job, intent) = rows::must_load(tx.conn(), id)?;
-    Ok(Receipt {
-        id,
+    Ok(receipt_of(&job, intent, tx.now()))
+}
+
+fn receipt_of(job: &Job, intent: Intent, now: Ms) -> Receipt {
+    Receipt {
+        id: job.id,
         key: job.key.as_str().to_string(),
-        state: super::read::seen_state(&job, tx.now()),
+        state: super::read::seen_state(job, now),
         wire_key: intent.wire_key,
         generation: intent.generation.number,
-    })
+    }
 }

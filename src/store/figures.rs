@@ -155,20 +155,20 @@ impl Store {
 
 /// Due, and not promoted yet.
 const DUE: &str = "SELECT count(*) FROM onceward_jobs
-  WHERE state IN ('scheduled','ready','waiting','unknown') AND state = 'scheduled' AND run_after_ms <= ?1";
+  WHERE state <> 'running' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled' AND state = 'scheduled' AND run_after_ms <= ?1";
 /// What is parked for a reason that leaves nothing in doubt (most of it, as a rule) is not looked at.
 const UNCONFIRMED: &str = "SELECT
     (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
      WHERE j.state = 'running' AND i.state = 'requested')
   + (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-     WHERE j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'unknown' AND i.state = 'requested')
+     WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'unknown' AND i.state = 'requested')
   + (SELECT count(*) FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
      WHERE j.state = 'parked' AND j.park_reason IN ('unknown_outcome','window_expired','scope_changed','content_differs',
        'reference_taken','redirected','invalid') AND i.state = 'requested')";
 const IN_FLIGHT: &str = "SELECT kind, count(*) FROM onceward_jobs WHERE state = 'running' GROUP BY kind";
 const OLDEST_UNKNOWN: &str = "SELECT min(coalesce(i.first_sent_ms, i.requested_ms, i.created_ms))
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'unknown'";
+  WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'unknown'";
 /// The kinds of what may be claimed, one look at the index each, however many jobs there are.
 const CLAIMABLE_KINDS: &str = "WITH RECURSIVE kinds (kind) AS (
     SELECT min(kind) FROM onceward_jobs WHERE claimable = 1 AND group_paused = 0
@@ -243,7 +243,7 @@ fn gaps(counters: &BTreeMap<String, i64>) -> (u64, f64, f64, f64) {
 const BLOCKED: &str = "WITH heads (id) AS (
     SELECT id FROM onceward_jobs WHERE state = 'parked'
     UNION ALL SELECT id FROM onceward_jobs
-      WHERE group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown')
+      WHERE group_name IS NOT NULL AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled'
         AND (state = 'unknown' OR (state = 'scheduled' AND run_after_ms > :now)))
   SELECT h.group_name, i.key, h.updated_ms,
     (SELECT count(*) FROM onceward_jobs w WHERE w.group_name = h.group_name AND w.group_name IS NOT NULL

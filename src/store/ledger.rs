@@ -57,7 +57,7 @@ const NEVER: &[(&str, &str)] = &[
     ),
     (
         "SELECT group_name FROM onceward_jobs WHERE group_name IS NOT NULL
-           AND state IN ('scheduled','ready','running','unknown') GROUP BY group_name HAVING count(*) > 1 LIMIT 1",
+           AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled' GROUP BY group_name HAVING count(*) > 1 LIMIT 1",
         "two jobs of one group are on their way: group",
     ),
     (
@@ -71,7 +71,7 @@ const NEVER: &[(&str, &str)] = &[
         "SELECT j.id FROM onceward_jobs j JOIN onceward_groups g ON g.name = j.group_name
          WHERE j.state = 'waiting' AND j.sequence <= g.passed + 1
            AND NOT EXISTS (SELECT 1 FROM onceward_jobs w WHERE w.group_name = j.group_name
-             AND w.state IN ('scheduled','ready','running','unknown'))
+             AND w.state <> 'waiting' AND w.state <> 'settled' AND w.state <> 'parked' AND w.state <> 'cancelled')
            AND NOT EXISTS (SELECT 1 FROM onceward_jobs w WHERE w.group_name = j.group_name
              AND w.sequence < j.sequence AND w.state IN ('waiting','parked') AND w.passed_over = 0) LIMIT 1",
         "a job waits though it is its turn: job",

@@ -80,22 +80,22 @@ pub(super) const CANCELLED: &str =
     list!(rows!("onceward_jobs j INDEXED BY onceward_jobs_cancelled", "j.state = 'cancelled'"));
 pub(super) const OPEN: &str = list!(rows!(
     "onceward_jobs j INDEXED BY onceward_jobs_open",
-    "j.state IN ('scheduled','ready','waiting','unknown') AND j.state = :value"
+    "j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = :value"
 ));
 pub(super) const LATER: &str = list!(rows!(
     "onceward_jobs j INDEXED BY onceward_jobs_open",
-    "j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'scheduled' AND j.run_after_ms > :now"
+    "j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'scheduled' AND j.run_after_ms > :now"
 ));
 /// A due `scheduled` is seen as `ready`.
 pub(super) const READY: &str = list!(
     rows!(
         "onceward_jobs j INDEXED BY onceward_jobs_open",
-        "j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'ready'"
+        "j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'ready'"
     ),
     " UNION ALL ",
     rows!(
         "onceward_jobs j INDEXED BY onceward_jobs_open",
-        "j.state IN ('scheduled','ready','waiting','unknown') AND j.state = 'scheduled' AND j.run_after_ms <= :now"
+        "j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'scheduled' AND j.run_after_ms <= :now"
     )
 );
 

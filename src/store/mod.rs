@@ -365,6 +365,7 @@ impl r2d2::ManageConnection for Readers {
         )?;
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.set_prepared_statement_cache_capacity(64);
+        schema::stable_plans(&conn)?;
         Ok(conn)
     }
 

@@ -80,7 +80,7 @@ pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError
 
 /// The member of the group that is out of `waiting` and not finished: while there is one, nobody else goes.
 pub(super) const OUT: &str = "SELECT id, sequence, state FROM onceward_jobs
-  WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown') LIMIT 1";
+  WHERE group_name = ?1 AND group_name IS NOT NULL AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled' LIMIT 1";
 /// The lowest place that waits or blocks.
 pub(super) const LOWEST: &str = "SELECT id, sequence, state, run_after_ms,
     (SELECT i.state = 'requested' FROM onceward_intents i WHERE i.id = j.id)
@@ -182,7 +182,7 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
 /// Who holds a waiting job back: the group's member that is on its way, else the lowest open place before it, else the
 /// place that is missing. Both queries read open places only, however long the group's past is.
 const AHEAD: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state IN ('scheduled','ready','running','unknown')
+  WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state <> 'waiting' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled'
   LIMIT 1";
 const BEFORE: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state IN ('waiting','parked') AND j.passed_over = 0

@@ -5,22 +5,56 @@ use crate::clock::Ms;
 use crate::intent::{Frozen, Generation, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Key, Lease, Reason, State};
 use crate::outcome::Class;
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
-/// One job with its intent. A pruned job has no row of its own any more, hence the outer join.
-const LOAD: &str = "
-  SELECT i.id AS id, i.key AS key, i.kind AS kind, i.state AS istate, i.generation, i.wire_key, i.earlier_unknown,
-    i.provider, i.account, i.amount_minor, i.currency, i.frozen_method, i.frozen_path, i.frozen_headers, i.frozen_body,
-    i.frozen_lookup, i.scope_send, i.scope_lookup, i.sends, i.first_sent_ms, i.first_sent_boot_ms, i.last_sent_ms,
-    i.unknown, i.accepted, i.server_errors, i.no_resend, i.not_found, i.not_found_ms, i.lookups, i.ask_first, i.named, i.reference,
-    i.last_sent_boot_ms, i.not_found_boot_ms, i.requested_ms, i.confirmed_ms, i.result, i.created_ms,
-    j.state AS jstate, j.payload, j.group_name, j.sequence, j.priority, j.attempts, j.max_attempts, j.tries, j.pauses,
-    j.age_from_ms, j.run_after_ms, j.error_class, j.last_error, j.park_reason, j.updated_ms, j.lease_token,
-    j.lease_expires_ms, o.name AS owner
+/// The columns of a load, so that each is found by its place and not, row after row, by comparing names.
+macro_rules! columns {
+    ($first:ident = $first_sql:literal, $($name:ident = $sql:literal,)*) => {
+        #[derive(Clone, Copy)]
+        enum Column { $first, $($name),* }
+
+        impl Column {
+            fn name(self) -> &'static str {
+                match self {
+                    Column::$first => $first_sql,
+                    $(Column::$name => $sql),*
+                }
+            }
+        }
+
+        /// One job with its intent. A pruned job has no row of its own any more, hence the outer join.
+        const LOAD: &str = concat!("SELECT ", $first_sql, $(", ", $sql,)* "
   FROM onceward_intents i
   LEFT JOIN onceward_jobs j ON j.id = i.id
   LEFT JOIN onceward_owners o ON o.nonce = j.lease_owner
-  WHERE i.id = ?1";
+  WHERE i.id = ?1");
+    };
+}
+
+/// One column of a loaded row.
+fn get<T: FromSql>(row: &Row<'_>, column: Column) -> Result<T, rusqlite::Error> {
+    row.get(column as usize)
+}
+
+columns! {
+    Id = "i.id", Key = "i.key", Kind = "i.kind", IntentState = "i.state", Number = "i.generation",
+    WireKey = "i.wire_key", EarlierUnknown = "i.earlier_unknown", Provider = "i.provider",
+    Account = "i.account", AmountMinor = "i.amount_minor", Currency = "i.currency",
+    FrozenMethod = "i.frozen_method", FrozenPath = "i.frozen_path", FrozenHeaders = "i.frozen_headers",
+    FrozenBody = "i.frozen_body", FrozenLookup = "i.frozen_lookup", ScopeSend = "i.scope_send",
+    ScopeLookup = "i.scope_lookup", Sends = "i.sends", FirstSent = "i.first_sent_ms",
+    FirstSentBoot = "i.first_sent_boot_ms", LastSent = "i.last_sent_ms", LastSentBoot = "i.last_sent_boot_ms",
+    Unknown = "i.unknown", Accepted = "i.accepted", ServerErrors = "i.server_errors", NoResend = "i.no_resend",
+    NotFound = "i.not_found", NotFoundAt = "i.not_found_ms", NotFoundBoot = "i.not_found_boot_ms",
+    Lookups = "i.lookups", AskFirst = "i.ask_first", Named = "i.named", Reference = "i.reference",
+    Requested = "i.requested_ms", Confirmed = "i.confirmed_ms", Result = "i.result", Created = "i.created_ms",
+    JobState = "j.state", Payload = "j.payload", Group = "j.group_name", Sequence = "j.sequence",
+    Priority = "j.priority", Attempts = "j.attempts", MaxAttempts = "j.max_attempts", Tries = "j.tries",
+    Pauses = "j.pauses", AgeFrom = "j.age_from_ms", RunAfter = "j.run_after_ms", ErrorClass = "j.error_class",
+    LastError = "j.last_error", ParkReason = "j.park_reason", Updated = "j.updated_ms",
+    LeaseToken = "j.lease_token", LeaseExpires = "j.lease_expires_ms", Owner = "o.name",
+}
 
 /// Loads one job; `None` if there is no such number.
 pub fn load(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, StoreError> {
@@ -45,109 +79,110 @@ pub fn find(conn: &Connection, key: &str) -> Result<Option<JobId>, StoreError> {
         .optional()?)
 }
 
-fn word<T>(row: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
-    let Some(text): Option<String> = row.get(column)? else { return Ok(None) };
+fn word<T>(row: &Row<'_>, column: Column, parse: fn(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
+    let Some(text): Option<String> = get(row, column)? else { return Ok(None) };
     match parse(&text) {
         Some(value) => Ok(Some(value)),
         None => Err(StoreError::Sqlite(format!(
-            "the file says {column} = `{text}`, which this program does not know"
+            "the file says {} = `{text}`, which this program does not know",
+            column.name()
         ))),
     }
 }
 
-fn ms(row: &Row<'_>, column: &str) -> Result<Option<Ms>, rusqlite::Error> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(Ms))
+fn ms(row: &Row<'_>, column: Column) -> Result<Option<Ms>, rusqlite::Error> {
+    Ok(get::<Option<i64>>(row, column)?.map(Ms))
 }
 
 fn job(row: &Row<'_>) -> Result<Job, StoreError> {
-    let intent_state = word(row, "istate", IntentState::parse)?;
+    let intent_state = word(row, Column::IntentState, IntentState::parse)?;
     let pruned = match intent_state {
         Some(IntentState::Settled) => State::Settled,
         _ => State::Cancelled,
     };
-    let lease = match (row.get("owner")?, ms(row, "lease_expires_ms")?) {
-        (Some(owner), Some(expires)) => Some(Lease { owner, token: row.get("lease_token")?, expires }),
+    let lease = match (get(row, Column::Owner)?, ms(row, Column::LeaseExpires)?) {
+        (Some(owner), Some(expires)) => Some(Lease { owner, token: get(row, Column::LeaseToken)?, expires }),
         _ => None,
     };
-    let key: String = row.get("key")?;
-    let created = Ms(row.get("created_ms")?);
+    let key: String = get(row, Column::Key)?;
+    let created = Ms(get(row, Column::Created)?);
     Ok(Job {
-        id: JobId(row.get("id")?),
+        id: JobId(get(row, Column::Id)?),
         key: Key::new(key)
             .map_err(|why| StoreError::Sqlite(format!("the file holds a key that cannot be: {why}")))?,
-        kind: row.get("kind")?,
-        state: word(row, "jstate", State::parse)?.unwrap_or(pruned),
-        payload: row.get("payload")?,
-        group: row.get("group_name")?,
-        sequence: row.get("sequence")?,
-        priority: row.get::<_, Option<i64>>("priority")?.unwrap_or(0),
-        attempts: row.get::<_, Option<u32>>("attempts")?.unwrap_or(0),
-        max_attempts: row.get::<_, Option<u32>>("max_attempts")?.unwrap_or(0),
-        tries: row.get::<_, Option<u32>>("tries")?.unwrap_or(0),
-        pauses: row.get::<_, Option<u32>>("pauses")?.unwrap_or(0),
-        age_from: ms(row, "age_from_ms")?,
-        run_after: ms(row, "run_after_ms")?.unwrap_or(created),
-        error_class: word(row, "error_class", Class::parse)?,
-        last_error: row.get("last_error")?,
-        park_reason: word(row, "park_reason", Reason::parse)?,
+        kind: get(row, Column::Kind)?,
+        state: word(row, Column::JobState, State::parse)?.unwrap_or(pruned),
+        payload: get(row, Column::Payload)?,
+        group: get(row, Column::Group)?,
+        sequence: get(row, Column::Sequence)?,
+        priority: get::<Option<i64>>(row, Column::Priority)?.unwrap_or(0),
+        attempts: get::<Option<u32>>(row, Column::Attempts)?.unwrap_or(0),
+        max_attempts: get::<Option<u32>>(row, Column::MaxAttempts)?.unwrap_or(0),
+        tries: get::<Option<u32>>(row, Column::Tries)?.unwrap_or(0),
+        pauses: get::<Option<u32>>(row, Column::Pauses)?.unwrap_or(0),
+        age_from: ms(row, Column::AgeFrom)?,
+        run_after: ms(row, Column::RunAfter)?.unwrap_or(created),
+        error_class: word(row, Column::ErrorClass, Class::parse)?,
+        last_error: get(row, Column::LastError)?,
+        park_reason: word(row, Column::ParkReason, Reason::parse)?,
         created,
-        updated: ms(row, "updated_ms")?.unwrap_or(created),
+        updated: ms(row, Column::Updated)?.unwrap_or(created),
         lease,
     })
 }
 
 fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
-    let frozen = match row.get::<_, Option<String>>("frozen_method")? {
+    let frozen = match get::<Option<String>>(row, Column::FrozenMethod)? {
         None => None,
         Some(method) => {
-            let headers: String = row.get("frozen_headers")?;
+            let headers: String = get(row, Column::FrozenHeaders)?;
             Some(Frozen {
                 method,
-                path: row.get("frozen_path")?,
+                path: get(row, Column::FrozenPath)?,
                 headers: serde_json::from_str(&headers).map_err(|e| {
                     StoreError::Sqlite(format!("the file's frozen_headers are not JSON: {e}"))
                 })?,
-                body: row.get("frozen_body")?,
-                lookup_path: row.get("frozen_lookup")?,
+                body: get(row, Column::FrozenBody)?,
+                lookup_path: get(row, Column::FrozenLookup)?,
             })
         }
     };
-    let scope = match row.get::<_, Option<String>>("scope_send")? {
+    let scope = match get::<Option<String>>(row, Column::ScopeSend)? {
         None => None,
-        Some(send) => Some(Scope { send, lookup: row.get("scope_lookup")? }),
+        Some(send) => Some(Scope { send, lookup: get(row, Column::ScopeLookup)? }),
     };
     Ok(Intent {
-        state: word(row, "istate", IntentState::parse)?.unwrap_or(IntentState::Requested),
+        state: word(row, Column::IntentState, IntentState::parse)?.unwrap_or(IntentState::Requested),
         generation: Generation {
-            number: row.get("generation")?,
-            sends: row.get("sends")?,
-            first_sent: ms(row, "first_sent_ms")?,
-            first_sent_boot: row.get("first_sent_boot_ms")?,
-            last_sent: ms(row, "last_sent_ms")?,
-            last_sent_boot: row.get("last_sent_boot_ms")?,
-            unknown: row.get("unknown")?,
-            accepted: row.get("accepted")?,
-            server_errors: row.get("server_errors")?,
-            no_resend: row.get("no_resend")?,
-            not_found: row.get("not_found")?,
-            not_found_at: ms(row, "not_found_ms")?,
-            not_found_boot: row.get("not_found_boot_ms")?,
-            lookups: row.get("lookups")?,
-            ask_first: row.get("ask_first")?,
-            named: row.get("named")?,
+            number: get(row, Column::Number)?,
+            sends: get(row, Column::Sends)?,
+            first_sent: ms(row, Column::FirstSent)?,
+            first_sent_boot: get(row, Column::FirstSentBoot)?,
+            last_sent: ms(row, Column::LastSent)?,
+            last_sent_boot: get(row, Column::LastSentBoot)?,
+            unknown: get(row, Column::Unknown)?,
+            accepted: get(row, Column::Accepted)?,
+            server_errors: get(row, Column::ServerErrors)?,
+            no_resend: get(row, Column::NoResend)?,
+            not_found: get(row, Column::NotFound)?,
+            not_found_at: ms(row, Column::NotFoundAt)?,
+            not_found_boot: get(row, Column::NotFoundBoot)?,
+            lookups: get(row, Column::Lookups)?,
+            ask_first: get(row, Column::AskFirst)?,
+            named: get(row, Column::Named)?,
         },
-        earlier_unknown: row.get("earlier_unknown")?,
-        wire_key: row.get("wire_key")?,
-        provider: row.get("provider")?,
-        account: row.get("account")?,
-        amount_minor: row.get("amount_minor")?,
-        currency: row.get("currency")?,
+        earlier_unknown: get(row, Column::EarlierUnknown)?,
+        wire_key: get(row, Column::WireKey)?,
+        provider: get(row, Column::Provider)?,
+        account: get(row, Column::Account)?,
+        amount_minor: get(row, Column::AmountMinor)?,
+        currency: get(row, Column::Currency)?,
         frozen,
         scope,
-        reference: row.get("reference")?,
-        requested: ms(row, "requested_ms")?,
-        confirmed: ms(row, "confirmed_ms")?,
-        result: row.get("result")?,
+        reference: get(row, Column::Reference)?,
+        requested: ms(row, Column::Requested)?,
+        confirmed: ms(row, Column::Confirmed)?,
+        result: get(row, Column::Result)?,
     })
 }
 

@@ -39,7 +39,7 @@ UPDATE onceward_groups SET gap_ms = (
     SELECT j.created_ms FROM onceward_jobs j
     WHERE j.group_name = name AND j.state IN ('waiting','parked') AND j.passed_over = 0 ORDER BY j.sequence LIMIT 1)
   WHERE NOT EXISTS (SELECT 1 FROM onceward_jobs j
-      WHERE j.group_name = name AND j.state IN ('scheduled','ready','running','unknown'))
+      WHERE j.group_name = name AND j.state <> 'waiting' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled')
     AND (SELECT j.state = 'waiting' AND j.sequence > passed + 1 FROM onceward_jobs j
       WHERE j.group_name = name AND j.state IN ('waiting','parked') AND j.passed_over = 0 ORDER BY j.sequence LIMIT 1);
 

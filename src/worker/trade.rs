@@ -160,7 +160,7 @@ impl Trade {
     }
 
     /// Makes one call, to the kind's handler, its program or its provider.
-    pub(super) fn call(&self, call: &Call<'_>) -> Outcome {
+    pub(crate) fn call(&self, call: &Call<'_>) -> Outcome {
         let started = self.clock.now();
         let own = self.handlers.call(call, started).or_else(|| self.programs.call(call, started));
         own.unwrap_or_else(|| self.providers.call(call))

@@ -8,4 +8,5 @@ mod errors;
 mod look;
 mod platter;
 mod script;
+mod syncs;
 mod vfs;

@@ -24,7 +24,8 @@ CREATE TABLE onceward_intents (
   amount_minor        INTEGER,
   currency            TEXT CHECK (length(currency) = 3),
   provider            TEXT,
-  state               TEXT NOT NULL CHECK (state IN ('pending','requested','settled','rejected','cancelled')),
+  state               TEXT NOT NULL CHECK (state = 'pending' OR state = 'requested' OR state = 'settled' OR state = 'rejected' OR
+                     state = 'cancelled'),
   generation          INTEGER NOT NULL DEFAULT 1 CHECK (generation >= 1),
   wire_key            TEXT NOT NULL,
   -- An earlier generation was given up on a look-up's or a person's word, not on the provider's refusal.
@@ -71,8 +72,8 @@ CREATE TABLE onceward_jobs (
   kind             TEXT NOT NULL,
   -- As it was given, byte for byte.
   payload          TEXT NOT NULL,
-  state            TEXT NOT NULL CHECK (state IN
-                     ('scheduled','ready','waiting','running','unknown','settled','parked','cancelled')),
+  state            TEXT NOT NULL CHECK (state = 'scheduled' OR state = 'ready' OR state = 'waiting' OR state = 'running' OR
+                     state = 'unknown' OR state = 'settled' OR state = 'parked' OR state = 'cancelled'),
   -- Due and free to go: only such rows are in the claim's index.
   claimable        INTEGER NOT NULL DEFAULT 0 CHECK (claimable IN (0,1)),
   priority         INTEGER NOT NULL DEFAULT 0,
@@ -88,7 +89,7 @@ CREATE TABLE onceward_jobs (
   lease_token      INTEGER NOT NULL DEFAULT 0,
   lease_expires_ms INTEGER,
   lease_started_ms INTEGER,
-  lease_step       TEXT CHECK (lease_step IN ('send','lookup','fetch')),
+  lease_step       TEXT CHECK (lease_step = 'send' OR lease_step = 'lookup' OR lease_step = 'fetch'),
   lease_phase      TEXT CHECK (lease_phase IN ('claimed','sending')),
   group_name       TEXT,
   sequence         INTEGER CHECK (sequence >= 1),
@@ -124,13 +125,13 @@ CREATE INDEX onceward_jobs_due ON onceward_jobs (run_after_ms)
 CREATE INDEX onceward_jobs_running ON onceward_jobs (lease_owner, kind) WHERE state = 'running';
 CREATE INDEX onceward_jobs_parked ON onceward_jobs (park_reason, id) WHERE state = 'parked';
 CREATE INDEX onceward_jobs_open ON onceward_jobs (state, run_after_ms)
-  WHERE state IN ('scheduled','ready','waiting','unknown');
+  WHERE state <> 'running' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled';
 CREATE INDEX onceward_jobs_dedup ON onceward_jobs (kind, dedup, dedup_until_ms) WHERE dedup IS NOT NULL;
 CREATE UNIQUE INDEX onceward_jobs_place ON onceward_jobs (group_name, sequence)
   WHERE group_name IS NOT NULL AND state <> 'cancelled';
 -- Order: who of a group is out, who is next, and which places were given up.
 CREATE INDEX onceward_jobs_out ON onceward_jobs (group_name)
-  WHERE group_name IS NOT NULL AND state IN ('scheduled','ready','running','unknown');
+  WHERE group_name IS NOT NULL AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled';
 CREATE INDEX onceward_jobs_queue ON onceward_jobs (group_name, sequence)
   WHERE group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0;
 CREATE INDEX onceward_jobs_given_up ON onceward_jobs (group_name, sequence)
@@ -140,8 +141,9 @@ CREATE INDEX onceward_jobs_given_up ON onceward_jobs (group_name, sequence)
 CREATE TABLE onceward_history (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id       INTEGER NOT NULL REFERENCES onceward_intents (id),
-  action       TEXT NOT NULL CHECK (action IN ('enqueue','request','lookup','crash','park','replay','resolve',
-                                               'cancel','confirm','late_result','note','release')),
+  action       TEXT NOT NULL CHECK (action = 'enqueue' OR action = 'request' OR action = 'lookup' OR action = 'crash' OR
+                     action = 'park' OR action = 'replay' OR action = 'resolve' OR action = 'cancel' OR
+                     action = 'confirm' OR action = 'late_result' OR action = 'note' OR action = 'release'),
   attempt      INTEGER,
   from_state   TEXT,
   to_state     TEXT,
