@@ -61,7 +61,7 @@ pub use newfile::NewFile;
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
 pub use preview::Preview;
-pub use prune::{ArchivedJob, PRUNE_BATCH, Retention};
+pub use prune::{ArchivedJob, Freed, PRUNE_BATCH, Retention};
 pub use read::Story;
 pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
 pub use schedules::Turn;

@@ -20,6 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the write connection with every setting that durability rests on, each read back.
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let fresh = !path.exists();
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(unusable(path, format!("SQLite {} is older than 3.51.3", rusqlite::version())));
     }
@@ -29,7 +30,7 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
         .map_err(|e| unusable(path, format!("{e}: check that the folder exists and may be written")))?;
     conn.busy_timeout(PATIENCE)?;
     conn.set_prepared_statement_cache_capacity(128);
-    let mode = write_ahead(&conn).map_err(|e| match busy(&e) {
+    let mode = write_ahead(&conn, fresh).map_err(|e| match busy(&e) {
         true => StoreError::Busy,
         false => unusable(path, open_trouble(&e)),
     })?;
@@ -65,11 +66,17 @@ pub fn fold(conn: &Connection, wait: Duration) -> Result<bool, rusqlite::Error> 
     }
 }
 
-/// Turns write-ahead logging on. SQLite does not wait here while another process makes the same new file, so this does.
-fn write_ahead(conn: &Connection) -> Result<String, rusqlite::Error> {
+/// Turns write-ahead logging on, and before the first page of a fresh file is written what lets `prune` give room back:
+/// SQLite passes over that in a file with pages. It does not wait here while another process makes the same new file,
+/// so this does.
+fn write_ahead(conn: &Connection, fresh: bool) -> Result<String, rusqlite::Error> {
     let start = Instant::now();
+    let made = if fresh { "PRAGMA auto_vacuum=INCREMENTAL" } else { "" };
     loop {
-        match conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)) {
+        let mode = conn
+            .execute_batch(made)
+            .and_then(|()| conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)));
+        match mode {
             Err(e) if busy(&e) && start.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5 + fastrand::u64(..20)));
             }

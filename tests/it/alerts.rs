@@ -111,7 +111,9 @@ fn twenty_parked_jobs_are_one_alert_with_their_count_and_a_restart_repeats_nothi
         "{page}"
     );
     assert!(page["text"].as_str().unwrap().contains("20 parked (rejected), the first: payout:I-"), "{page}");
-    until(|| office.count("SELECT count(*) FROM onceward_jobs WHERE state = 'settled' AND kind = 'alert'") == 1);
+    until(|| {
+        office.count("SELECT count(*) FROM onceward_jobs WHERE state = 'settled' AND kind = 'alert'") == 1
+    });
     // More of the same inside the window is counted, and told by nobody, after a restart too.
     worker.kill9();
     ask(&office, 20, 22);
