@@ -1,7 +1,7 @@
 //! The file itself: made from schema.sql, or checked. An older schema is brought forward (`migrate`); a newer one is
 //! refused before anything is written.
 
-use super::{StoreError, migrate};
+use super::{StoreError, foreign, migrate};
 use crate::clock::Ms;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::path::Path;
@@ -93,6 +93,7 @@ fn busy(e: &rusqlite::Error) -> bool {
 /// look need not wait for its write lock.
 pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> {
     let fresh = !path.exists();
+    foreign::refuse(path)?;
     let mut conn = connect(path)?;
     if fresh {
         keep_private(path);
