@@ -149,15 +149,21 @@ impl StoreError {
     }
 }
 
+const WRITABLE: &str = "this user must be able to write the file of [store] path, those beside it (-wal, -shm), and their \
+     folder";
+
 impl From<rusqlite::Error> for StoreError {
     fn from(e: rusqlite::Error) -> StoreError {
         match e.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
             Some(ErrorCode::DiskFull) => StoreError::Full(e.to_string()),
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::Sqlite(format!(
-                "{e}; nothing was stored: this user must be able to write the file of [store] path, those beside it \
-                 (-wal, -shm), and their folder"
-            )),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                StoreError::Sqlite(format!("{e}; nothing was stored: {WRITABLE}"))
+            }
+            Some(ErrorCode::CannotOpen) => StoreError::Sqlite(format!("{e}: {WRITABLE}")),
+            Some(ErrorCode::SystemIoFailure) => {
+                StoreError::Sqlite(format!("{e}: if its disk is not failing, {WRITABLE}"))
+            }
             _ => StoreError::Sqlite(e.to_string()),
         }
     }
@@ -234,8 +240,9 @@ pub struct Store {
     clock: Arc<dyn Clock>,
     desk: Arc<dyn Desk>,
     namespace: Arc<str>,
-    writer: writer::Writer,
+    // Before the writer: the last connection to close folds the log into the file, and a reader could not.
     pool: r2d2::Pool<Readers>,
+    writer: writer::Writer,
     identity: identity::Identity,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
@@ -282,8 +289,8 @@ impl Store {
             clock,
             desk,
             namespace,
-            writer,
             pool,
+            writer,
             identity,
             marked: None,
             doubtful: Mutex::default(),

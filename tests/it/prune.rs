@@ -4,6 +4,11 @@ use crate::harness::*;
 use onceward::demo::provider::{Answer, Family, Fault};
 use std::time::{Duration, Instant};
 
+/// A payout whose payload takes up room.
+fn big(n: u32) -> String {
+    payout(n).replacen('{', &format!("{{\"memo\":{:?},", "m".repeat(3000)), 1)
+}
+
 fn size(h: &Harness) -> u64 {
     std::fs::metadata(h.dir.path().join("onceward.db")).unwrap().len()
 }
@@ -11,7 +16,7 @@ fn size(h: &Harness) -> u64 {
 /// Work enough that the file has room to give back.
 fn work_much(h: &Harness) {
     let lines: String =
-        (0..300).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", payout(n))).collect();
+        (0..300).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", big(n))).collect();
     std::fs::write(h.dir.path().join("many.jsonl"), lines).unwrap();
     h.run(&["import", "many.jsonl"]).ok();
     h.work_until_idle();
@@ -112,7 +117,7 @@ fn a_cancelled_place_that_its_group_has_not_passed_is_never_pruned() {
 fn a_worker_goes_on_while_thousands_are_pruned() {
     let h = keeping_nothing().start();
     let lines: String =
-        (0..600).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", payout(n))).collect();
+        (0..600).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", big(n))).collect();
     std::fs::write(h.dir.path().join("many.jsonl"), lines).unwrap();
     h.run(&["import", "many.jsonl"]).ok();
     h.work_until_idle();

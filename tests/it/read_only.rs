@@ -44,7 +44,6 @@ fn refuses(h: &Harness, disk: &Disk) {
         &["enqueue", "payout", "--payload", &payout(4)][..],
         &["work", "--exit-when-idle"],
         &["work", "--once"],
-        &["replay", "--all"],
         &["cancel", &key(3)],
     ] {
         let output = h.run(args);
