@@ -102,7 +102,7 @@ impl Store {
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
         let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));
-        self.write(move |tx| {
+        let written = self.write(move |tx| {
             tx.conn().execute(
                 "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
                 (&nonce, &name, tx.now().0),
@@ -110,7 +110,12 @@ impl Store {
             seen(tx)?;
             let event = Event::new(EventAction::Start, EventScope::Worker, &name, &actor);
             events::record(tx, Event { detail: Some(PROGRAM), ..event })
-        })?;
+        });
+        // Nobody will ever ask for it, unless a COMMIT that failed was stored after all.
+        if matches!(&written, Err(e) if !matches!(e, StoreError::CommitUnknown(_))) {
+            let _ = std::fs::remove_file(&lock.path);
+        }
+        written?;
         Ok((owner, lock))
     }
 

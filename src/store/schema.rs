@@ -1,7 +1,7 @@
 //! The file itself: made from schema.sql, or checked. An older schema is brought forward (`migrate`); a newer one is
 //! refused before anything is written.
 
-use super::{StoreError, foreign, migrate};
+use super::{StoreError, WRITABLE, foreign, migrate};
 use crate::clock::Ms;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::path::Path;
@@ -198,6 +198,7 @@ fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
         Some(ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        Some(ErrorCode::CannotOpen) => format!("{e}: {WRITABLE}"),
         Some(ErrorCode::SystemIoFailure) => format!("{e}: is its disk full, or failing?"),
         _ => e.to_string(),
     }
