@@ -44,7 +44,7 @@ fn refuses(h: &Harness, disk: &Disk) {
         &["enqueue", "payout", "--payload", &payout(4)][..],
         &["work", "--exit-when-idle"],
         &["work", "--once"],
-        &["cancel", &key(3)],
+        &["note", &key(1), "seen"],
     ] {
         let output = h.run(args);
         output.fails(&[1]);
