@@ -133,7 +133,7 @@ impl Store {
         })
     }
 
-    /// Gives free pages back to the disk, [`STEP`] at a time, in a file that was made for it; in any other they are used
+    /// Gives free pages back to the disk, a MiB at a time, in a file that was made for it; in any other they are used
     /// again. Between two steps the file is left alone for as long as the last one took, so that a worker gets its turn.
     pub fn give_back(&self) -> Result<Freed, StoreError> {
         let (before, mut free, bytes) = pages(&*self.reader()?)?;

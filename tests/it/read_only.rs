@@ -30,7 +30,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let read = std::fs::read_dir(folder).unwrap().flatten();
     read.map(|f| (f.file_name().to_string_lossy().into_owned(), std::fs::read(f.path()).unwrap()))
         // The index of the log is made anew at each start, and an empty log with it.
-        .filter(|(name, bytes)| !name.ends_with("-shm") && !(name.ends_with("-wal") && bytes.is_empty()))
+        .filter(|(name, bytes)| !(name.ends_with("-shm") || name.ends_with("-wal") && bytes.is_empty()))
         .collect()
 }
 
