@@ -9,9 +9,19 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 
-/// Refuses a file whose log makes another file of it. Neither is changed.
+/// Refuses a file whose log makes another file of it, and a log without its file, which SQLite would delete. Nothing is
+/// changed.
 pub fn refuse(path: &Path) -> Result<(), StoreError> {
     let log = log_of(path);
+    // In this order: whoever makes the file makes its log later.
+    if log.exists() && !path.exists() {
+        let why = format!(
+            "it is not there, and the log beside it, {}, is: the file was moved or deleted without it, and what stands in \
+             the log alone would be lost. Put the file back, or move the log away and start again",
+            log.display()
+        );
+        return Err(StoreError::Unusable { path: path.to_path_buf(), why });
+    }
     if std::fs::metadata(&log).map_or(0, |m| m.len()) == 0 {
         return Ok(());
     }

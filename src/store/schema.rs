@@ -66,15 +66,11 @@ pub fn fold(conn: &Connection, wait: Duration) -> Result<bool, rusqlite::Error> 
     }
 }
 
-/// Turns write-ahead logging on, and before the first page of a fresh file is written what lets `prune` give room back:
-/// SQLite passes over that in a file with pages. It does not wait here while another process makes the same new file,
-/// so this does.
+/// Turns write-ahead logging on. SQLite does not wait here while another process makes the same new file, so this does.
 fn write_ahead(conn: &Connection, fresh: bool) -> Result<String, rusqlite::Error> {
     let start = Instant::now();
-    let made = if fresh { "PRAGMA auto_vacuum=INCREMENTAL" } else { "" };
     loop {
-        let mode = conn
-            .execute_batch(made)
+        let mode = if fresh { shrinkable(conn) } else { Ok(()) }
             .and_then(|()| conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)));
         match mode {
             Err(e) if busy(&e) && start.elapsed() < PATIENCE => {
@@ -82,6 +78,14 @@ fn write_ahead(conn: &Connection, fresh: bool) -> Result<String, rusqlite::Error
             }
             other => return other,
         }
+    }
+}
+
+/// What lets `prune` give room back must be there before the first page is.
+fn shrinkable(conn: &Connection) -> Result<(), rusqlite::Error> {
+    match conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0))? {
+        0 => conn.execute_batch("PRAGMA auto_vacuum=INCREMENTAL"),
+        _ => Ok(()),
     }
 }
 
