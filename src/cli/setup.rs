@@ -6,7 +6,7 @@ use crate::config::{Config, Kind};
 use crate::job::{Code, Refusal, State};
 use crate::provider::{self, Programs, Providers};
 use crate::schedule::Schedule;
-use crate::store::{RefusedRow, Store, StoreError};
+use crate::store::{RefusedRow, Store, StoreError, sync_folder};
 use clap::Args;
 use serde::Serialize;
 use std::fs::File;
@@ -37,7 +37,10 @@ pub fn init(context: &Context) -> Result<(), CliError> {
         }
         _ => io(e),
     })?;
-    file.write_all(CONFIG.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+    file.write_all(CONFIG.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| sync_folder(&path))
+        .map_err(io)?;
     let opened = Opened::new(Config::load(&path)?);
     opened.store(true, None)?;
     let view = InitView { config: &path, store: &opened.config.store.path };

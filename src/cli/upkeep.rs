@@ -8,7 +8,7 @@ use crate::config::Kind;
 use crate::intent::hex;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::events::EventAction;
-use crate::store::{Deed, Desk, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
+use crate::store::{Deed, Desk, Freed, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -144,6 +144,8 @@ struct PruneView<'a> {
     by_kind: BTreeMap<&'a str, u64>,
     dry_run: bool,
     archive: Option<&'a Path>,
+    shrunk_bytes: u64,
+    free_bytes: u64,
 }
 
 /// Records of payments are asked for within a year of any day.
@@ -203,19 +205,39 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
         }
     }
     bar.finish_and_clear();
+    let freed = match args.dry_run {
+        true => Freed { shrunk: 0, free: 0 },
+        false => store.give_back()?,
+    };
     let view = PruneView {
         pruned: by_kind.values().sum(),
         by_kind,
         dry_run: args.dry_run,
         archive: args.archive.as_deref().filter(|_| !args.dry_run),
+        shrunk_bytes: freed.shrunk,
+        free_bytes: freed.free,
     };
     context.out.result(&view, || {
         let mut lines: Vec<String> =
             view.by_kind.iter().map(|(kind, n)| format!("{n} of kind {kind}")).collect();
         let done = if args.dry_run { "would be pruned" } else { "are pruned" };
         lines.push(format!("{} jobs {done}; their keys, references and hashes stay", view.pruned));
+        lines.extend(room(freed));
         lines.join("\n")
     })
+}
+
+/// What became of the room. A file that onceward did not make, or made before it gave pages back, never shrinks.
+fn room(freed: Freed) -> Option<String> {
+    match freed {
+        Freed { shrunk: 0, free: 0 } => None,
+        Freed { shrunk: 0, free } => Some(format!(
+            "the file stays as long as it is, for it was not made to shrink: {free} bytes in it are free and will be used again"
+        )),
+        Freed { shrunk, .. } => {
+            Some(format!("the file is {shrunk} bytes shorter once its log is folded into it"))
+        }
+    }
 }
 
 /// What a prune sets out to do, for the events.

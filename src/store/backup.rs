@@ -10,7 +10,7 @@ use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
 use super::newfile::NewFile;
 use super::record::Recorder;
-use super::{Desk, Options, Store, StoreError, Tx, history, rows, schema};
+use super::{Desk, Options, Store, StoreError, Tx, history, leases, rows, schema};
 use crate::clock::{Clock, Ms};
 use crate::decide::Family;
 use crate::job::{Code, JobId, Refusal, State};
@@ -231,6 +231,7 @@ fn settle_down(conn: &Connection) -> Result<(), StoreError> {
 
 /// A worker that is alive holds the lock of its file beside the store, whatever became of the store itself.
 fn nobody_works(store: &Path) -> Result<(), StoreError> {
+    let store = &leases::real(store);
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = store.file_name() else { return Ok(()) };
     let mut begin = name.to_os_string();
@@ -316,6 +317,9 @@ impl Mark<'_> {
         set(COPIED, copied.0.to_string())?;
         set("restored_ms", now.0.to_string())?;
         set("restored_seq", end.seq.to_string())?;
+        if let Some(before) = schema::meta(conn, "instance")? {
+            set("instance_before", before)?;
+        }
         set("instance", uuid::Uuid::new_v4().to_string())?;
         if !self.how.trust_new_keys {
             set("doubt_until:", now.plus(NO_WINDOW).0.to_string())?;

@@ -51,21 +51,26 @@ pub struct OwnerLock {
 }
 
 fn lock_path(store: &Path, nonce: &str) -> PathBuf {
-    let mut name = store.as_os_str().to_os_string();
+    let mut name = real(store).into_os_string();
     name.push(format!("-owner-{nonce}"));
     PathBuf::from(name)
 }
 
+/// The file itself, by whatever link it was named: every process must look for locks in the same place.
+pub(super) fn real(store: &Path) -> PathBuf {
+    store.canonicalize().unwrap_or_else(|_| store.to_path_buf())
+}
+
 /// The workers whose lock on a file beside the store is held, by nonce. A file that can't be tried counts as held.
 pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
+    let store = real(store);
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let prefix = lock_path(Path::new(store.file_name().unwrap_or_default()), "");
-    let prefix = prefix.to_string_lossy();
+    let prefix = format!("{}-owner-", store.file_name().unwrap_or_default().to_string_lossy());
     let mut alive = Vec::new();
     for file in std::fs::read_dir(folder)? {
         let file = file?;
         let name = file.file_name();
-        let Some(nonce) = name.to_string_lossy().strip_prefix(&*prefix).map(str::to_string) else { continue };
+        let Some(nonce) = name.to_string_lossy().strip_prefix(&prefix).map(str::to_string) else { continue };
         let lock = match File::options().read(true).write(true).open(file.path()) {
             Ok(lock) => lock,
             // It said goodbye in between.
@@ -97,7 +102,7 @@ impl Store {
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
         let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));
-        self.write(move |tx| {
+        let written = self.write(move |tx| {
             tx.conn().execute(
                 "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
                 (&nonce, &name, tx.now().0),
@@ -105,7 +110,12 @@ impl Store {
             seen(tx)?;
             let event = Event::new(EventAction::Start, EventScope::Worker, &name, &actor);
             events::record(tx, Event { detail: Some(PROGRAM), ..event })
-        })?;
+        });
+        // Nobody will ever ask for it, unless a COMMIT that failed was stored after all.
+        if matches!(&written, Err(e) if !matches!(e, StoreError::CommitUnknown(_))) {
+            let _ = std::fs::remove_file(&lock.path);
+        }
+        written?;
         Ok((owner, lock))
     }
 

@@ -8,6 +8,7 @@
 //! touch, an event without its hashes, is refused by the new table.
 
 use super::events::{self, Event, EventAction, EventScope};
+use super::newfile::sync_folder;
 use super::schema::{self, Found};
 use super::{StoreError, Tx, leases};
 use crate::clock::Ms;
@@ -134,7 +135,7 @@ fn copy(path: &Path, from: i64, now: Ms) -> Result<PathBuf, StoreError> {
     let made = fill(path, &unfinished).and_then(|()| {
         let place = free_name(path, from, now);
         std::fs::rename(&unfinished, &place).map_err(|e| io(&place, &e))?;
-        sync_folder(&place)?;
+        sync_folder(&place).map_err(|e| io(&place, &e))?;
         Ok(place)
     });
     if made.is_err() {
@@ -199,15 +200,6 @@ fn remove(file: &Path) {
     {
         log::warn!("{} could not be removed: {e}", file.display());
     }
-}
-
-/// A rename is on disk once its folder is.
-fn sync_folder(file: &Path) -> Result<(), StoreError> {
-    if cfg!(unix) {
-        let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| io(folder, &e))?;
-    }
-    Ok(())
 }
 
 fn io(file: &Path, e: &std::io::Error) -> StoreError {

@@ -15,6 +15,7 @@ pub mod events;
 mod export;
 mod facts;
 mod figures;
+mod foreign;
 mod groups;
 mod history;
 mod holds;
@@ -57,11 +58,11 @@ pub use hours::{HOUR, Hour};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::{Owner, OwnerLock};
 pub use list::Filter;
-pub use newfile::NewFile;
+pub use newfile::{NewFile, sync_folder};
 pub use operate::{Amendment, Resolution, Selection};
 pub use pauses::{Pause, PauseScope};
 pub use preview::Preview;
-pub use prune::{ArchivedJob, PRUNE_BATCH, Retention};
+pub use prune::{ArchivedJob, Freed, PRUNE_BATCH, Retention};
 pub use read::Story;
 pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
 pub use schedules::Turn;
@@ -148,15 +149,21 @@ impl StoreError {
     }
 }
 
+const WRITABLE: &str = "this user must be able to write the file of [store] path, those beside it (-wal, -shm), and their \
+     folder";
+
 impl From<rusqlite::Error> for StoreError {
     fn from(e: rusqlite::Error) -> StoreError {
         match e.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
             Some(ErrorCode::DiskFull) => StoreError::Full(e.to_string()),
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::Sqlite(format!(
-                "{e}; nothing was stored: this user must be able to write the file of [store] path, those beside it \
-                 (-wal, -shm), and their folder"
-            )),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                StoreError::Sqlite(format!("{e}; nothing was stored: {WRITABLE}"))
+            }
+            Some(ErrorCode::CannotOpen) => StoreError::Sqlite(format!("{e}: {WRITABLE}")),
+            Some(ErrorCode::SystemIoFailure) => {
+                StoreError::Sqlite(format!("{e}: if its disk is not failing, {WRITABLE}"))
+            }
             _ => StoreError::Sqlite(e.to_string()),
         }
     }
@@ -233,8 +240,9 @@ pub struct Store {
     clock: Arc<dyn Clock>,
     desk: Arc<dyn Desk>,
     namespace: Arc<str>,
-    writer: writer::Writer,
+    // Before the writer: the last connection to close folds the log into the file, and a reader could not.
     pool: r2d2::Pool<Readers>,
+    writer: writer::Writer,
     identity: identity::Identity,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
@@ -281,8 +289,8 @@ impl Store {
             clock,
             desk,
             namespace,
-            writer,
             pool,
+            writer,
             identity,
             marked: None,
             doubtful: Mutex::default(),

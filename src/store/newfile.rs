@@ -69,8 +69,8 @@ impl Drop for NewFile {
     }
 }
 
-/// A name is on disk only once its folder is.
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Puts a file's name on disk: it is there only once its folder is.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -10,6 +10,7 @@ use crate::intent::hex;
 use crate::job::{JobId, State};
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// Which jobs of one kind are old enough.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -128,17 +129,57 @@ impl Store {
                 tx.count("pruned", 1);
                 pruned += 1;
             }
-            give_back(conn)?;
             Ok(pruned)
         })
     }
+
+    /// Gives free pages back to the disk, a MiB at a time, in a file that was made for it; in any other they are used
+    /// again. Between two steps the file is left alone for as long as the last one took, so that a worker gets its turn.
+    pub fn give_back(&self) -> Result<Freed, StoreError> {
+        let (before, mut free, bytes) = pages(&*self.reader()?)?;
+        let mut now = before;
+        while free > 0 {
+            let begun = Instant::now();
+            let (after, left) = self.write(|tx| {
+                tx.conn().query_row("PRAGMA secure_delete=ON", [], |_| Ok(()))?;
+                step_back(tx.conn())?;
+                let (after, left, _) = pages(tx.conn())?;
+                Ok((after, left))
+            })?;
+            if after >= now {
+                break;
+            }
+            (now, free) = (after, left);
+            std::thread::sleep(begun.elapsed());
+        }
+        Ok(Freed { shrunk: (before - now) * bytes, free: free * bytes })
+    }
 }
 
-/// Gives freed pages back to the disk, a few at a time, in a file that was made for it; in any other they are used again.
-fn give_back(conn: &Connection) -> Result<(), StoreError> {
-    let incremental: i64 = conn.query_row("PRAGMA auto_vacuum", [], |row| row.get(0))?;
-    if incremental == 2 {
-        conn.execute_batch("PRAGMA incremental_vacuum(256)")?;
-    }
+/// What became of the pages that nothing stands in any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Freed {
+    /// Bytes that the file is shorter by.
+    pub shrunk: u64,
+    /// Bytes inside it that are used again.
+    pub free: u64,
+}
+
+/// Pages in one step: 1 MiB, some milliseconds.
+const STEP: u32 = 256;
+
+/// How many pages the file has, how many of them are free, and the bytes of one.
+fn pages(conn: &Connection) -> Result<(u64, u64, u64), StoreError> {
+    let number = |pragma: &str| {
+        conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+    };
+    Ok((number("page_count")?, number("freelist_count")?, number("page_size")?))
+}
+
+/// SQLite gives back a page a row of this pragma's answer, and nothing where auto_vacuum is off.
+fn step_back(conn: &Connection) -> Result<(), StoreError> {
+    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({STEP})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
     Ok(())
 }

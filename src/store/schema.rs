@@ -1,7 +1,7 @@
 //! The file itself: made from schema.sql, or checked. An older schema is brought forward (`migrate`); a newer one is
 //! refused before anything is written.
 
-use super::{StoreError, migrate};
+use super::{StoreError, WRITABLE, foreign, migrate};
 use crate::clock::Ms;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
@@ -21,6 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the write connection with every setting that durability rests on, each read back.
 pub fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let fresh = !path.exists();
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(unusable(path, format!("SQLite {} is older than 3.51.3", rusqlite::version())));
     }
@@ -31,7 +32,7 @@ pub fn connect(path: &Path) -> Result<Connection, StoreError> {
     conn.busy_timeout(PATIENCE)?;
     conn.set_prepared_statement_cache_capacity(128);
     stable_plans(&conn)?;
-    let mode = write_ahead(&conn).map_err(|e| match busy(&e) {
+    let mode = write_ahead(&conn, fresh).map_err(|e| match busy(&e) {
         true => StoreError::Busy,
         false => unusable(path, open_trouble(&e)),
     })?;
@@ -74,15 +75,25 @@ pub fn fold(conn: &Connection, wait: Duration) -> Result<bool, rusqlite::Error> 
 }
 
 /// Turns write-ahead logging on. SQLite does not wait here while another process makes the same new file, so this does.
-fn write_ahead(conn: &Connection) -> Result<String, rusqlite::Error> {
+fn write_ahead(conn: &Connection, fresh: bool) -> Result<String, rusqlite::Error> {
     let start = Instant::now();
     loop {
-        match conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)) {
+        let mode = if fresh { shrinkable(conn) } else { Ok(()) }
+            .and_then(|()| conn.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)));
+        match mode {
             Err(e) if busy(&e) && start.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5 + fastrand::u64(..20)));
             }
             other => return other,
         }
+    }
+}
+
+/// What lets `prune` give room back must be there before the first page is.
+fn shrinkable(conn: &Connection) -> Result<(), rusqlite::Error> {
+    match conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0))? {
+        0 => conn.execute_batch("PRAGMA auto_vacuum=INCREMENTAL"),
+        _ => Ok(()),
     }
 }
 
@@ -94,6 +105,7 @@ fn busy(e: &rusqlite::Error) -> bool {
 /// look need not wait for its write lock.
 pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> {
     let fresh = !path.exists();
+    foreign::refuse(path)?;
     let mut conn = connect(path)?;
     if fresh {
         keep_private(path);
@@ -198,6 +210,7 @@ fn open_trouble(e: &rusqlite::Error) -> String {
     match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => "it is not an SQLite file; name another one in [store] path".into(),
         Some(ErrorCode::ReadOnly) => "it may not be written; check its owner and mode".into(),
+        Some(ErrorCode::CannotOpen) => format!("{e}: {WRITABLE}"),
         Some(ErrorCode::SystemIoFailure) => format!("{e}: is its disk full, or failing?"),
         _ => e.to_string(),
     }

@@ -6,7 +6,7 @@
 use crate::clock::Ms;
 use crate::intent::hex;
 use crate::job::{Code, Refusal};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, sync_folder};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -42,8 +42,12 @@ fn try_append(store: &Store, path: &Path) -> Result<(), String> {
     options.append(true).create(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let new = !path.exists();
     let write = |mut file: File| file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     options.open(path).and_then(write).map_err(|e| e.to_string())?;
+    if new {
+        sync_folder(path).map_err(|e| e.to_string())?;
+    }
     store.note_anchor().map_err(|e| e.to_string())
 }
 
@@ -56,8 +60,8 @@ pub fn refuse_rolled_back(store: &Store, path: &Path) -> Result<(), StoreError> 
         return Ok(());
     }
     let why = format!(
-        "the history ends at row {}, and the anchor {} has had row {} at {}: an older copy was put in place, and what was \
-         sent since is not in it. Run `onceward restore {} --copied-at TIME`",
+        "the history ends at row {}, and the anchor {} has had row {} at {}: an older copy was put in place, or the log \
+         beside the file (-wal) was taken away, and what was sent since is not in it. Put the log back, or run `onceward restore {} --copied-at TIME`",
         head.seq,
         path.display(),
         line.seq,

@@ -101,13 +101,29 @@ fn signal(worker: &Worker, name: &str) {
 #[cfg(unix)]
 #[test]
 fn a_worker_that_stands_still_past_its_lease_is_not_overtaken_and_goes_on_where_it_was() {
+    stands_still("onceward.db");
+}
+
+/// R41: the same, where it has the file by a symbolic link in another folder.
+#[cfg(unix)]
+#[test]
+fn a_worker_that_has_the_file_by_a_link_is_seen_to_live_by_one_that_has_it_by_name() {
+    stands_still("elsewhere/link.db");
+}
+
+#[cfg(unix)]
+fn stands_still(name: &str) {
     let mut h = Scene::new(Family::E).start();
     h.reconfigure(|s| s.worker = "lease = \"2s\"".into());
     h.provider.script(vec![Fault::HoldAfter(Duration::from_secs(600))]);
     let first = h.payout(1);
+    std::fs::create_dir(h.dir.path().join("elsewhere")).expect("a folder");
+    std::os::unix::fs::symlink("../onceward.db", h.dir.path().join("elsewhere/link.db")).expect("a link");
+    h.config(&h.scene.text().replace("\"onceward.db\"", &format!("{name:?}")));
     let mut still = h.spawn_worker(&[]);
     assert!(h.provider.wait_for(|state| state.effects.len() == 1, LIMIT));
     signal(&still, "STOP");
+    h.config(&h.scene.text());
     let mut other = h.spawn_worker(&[]);
     h.show_until(&first, |job| {
         let expires =

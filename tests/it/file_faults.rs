@@ -130,8 +130,14 @@ fn a_file_that_is_deleted_or_replaced_under_a_worker_stops_it_with_loud_words() 
         // Renamed away: the worker has it open still, with its log.
         let away = h.dir.path().join("away.db");
         std::fs::rename(file(&h), &away).expect("renamed");
+        // A new file in its place would cost the log that lies there.
+        let refused = h.enqueue("payout", &payout(2), &[]).refused("database", 1);
+        assert!(refused.contains("without it") && refused.contains("-wal"), "{refused}");
         if replaced {
+            h.config(&h.scene.text().replace("\"onceward.db\"", "\"other.db\""));
             h.payout(2);
+            h.config(&h.scene.text());
+            std::fs::rename(h.dir.path().join("other.db"), file(&h)).expect("replaced");
         }
         // A row that arrives in the file that has no name any more: it would be sent.
         let start = Instant::now();
@@ -150,6 +156,9 @@ fn a_file_that_is_deleted_or_replaced_under_a_worker_stops_it_with_loud_words() 
         assert_eq!(h.posts().len(), sent, "nothing was sent since");
         worker.kill9();
         if replaced {
+            for end in ["-wal", "-shm"] {
+                let _ = std::fs::remove_file(h.dir.path().join(format!("onceward.db{end}")));
+            }
             h.work_until_idle();
             h.assert_settled_once(&key(2));
         }

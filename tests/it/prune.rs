@@ -2,6 +2,25 @@
 
 use crate::harness::*;
 use onceward::demo::provider::{Answer, Family, Fault};
+use std::time::{Duration, Instant};
+
+/// A payout whose payload takes up room.
+fn big(n: u32) -> String {
+    payout(n).replacen('{', &format!("{{\"memo\":{:?},", "m".repeat(3000)), 1)
+}
+
+fn size(h: &Harness) -> u64 {
+    std::fs::metadata(h.dir.path().join("onceward.db")).unwrap().len()
+}
+
+/// Work enough that the file has room to give back.
+fn work_much(h: &Harness) {
+    let lines: String =
+        (0..300).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", big(n))).collect();
+    std::fs::write(h.dir.path().join("many.jsonl"), lines).unwrap();
+    h.run(&["import", "many.jsonl"]).ok();
+    h.work_until_idle();
+}
 
 fn keeping_nothing() -> Scene {
     Scene::new(Family::B).set(|s| s.kind = "keep = \"1ms\"".into())
@@ -98,10 +117,11 @@ fn a_cancelled_place_that_its_group_has_not_passed_is_never_pruned() {
 fn a_worker_goes_on_while_thousands_are_pruned() {
     let h = keeping_nothing().start();
     let lines: String =
-        (0..600).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", payout(n))).collect();
+        (0..600).map(|n| format!("{{\"kind\":\"payout\",\"payload\":{}}}\n", big(n))).collect();
     std::fs::write(h.dir.path().join("many.jsonl"), lines).unwrap();
     h.run(&["import", "many.jsonl"]).ok();
     h.work_until_idle();
+    let before = size(&h);
     let mut worker = h.spawn_worker(&[]);
     let pruned = std::thread::scope(|scope| {
         let mut command = h.plain_command(&["prune", "--force"]);
@@ -112,11 +132,68 @@ fn a_worker_goes_on_while_thousands_are_pruned() {
         pruning.join().unwrap()
     });
     assert!(pruned.status.success(), "{pruned:?}");
+    let view: serde_json::Value = serde_json::from_slice(&pruned.stdout).unwrap();
+    let shrunk = view["shrunk_bytes"].as_u64().unwrap();
+    assert!(shrunk > 100_000, "{view}");
     for n in 1000..1010 {
         h.show_until(&key(n), |job| job["state"] == "settled");
+    }
+    // The worker folds the log into the file once nothing is written for a while.
+    let start = Instant::now();
+    while size(&h) >= before {
+        assert!(start.elapsed() < LIMIT, "the file has {} bytes still, and had {before}", size(&h));
+        std::thread::sleep(Duration::from_millis(20));
     }
     worker.term();
     assert!(worker.wait().success());
     assert!(h.count("SELECT count(*) FROM onceward_jobs") <= 10);
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}
+
+#[test]
+fn a_file_that_onceward_made_is_shorter_after_a_prune_by_what_the_prune_says() {
+    let h = keeping_nothing().start();
+    work_much(&h);
+    let before = size(&h);
+    let dry = h.run(&["prune", "--force", "--dry-run"]).ok().json();
+    assert_eq!((&dry["shrunk_bytes"], size(&h)), (&0.into(), before));
+    let pruned = h.run(&["prune", "--force"]).ok().json();
+    assert_eq!((&pruned["pruned"], &pruned["free_bytes"]), (&300.into(), &0.into()));
+    // Nobody else has the file open, so its log is folded by now.
+    let after = size(&h);
+    assert!(after < before - 100_000, "{before} bytes before, {after} after");
+    assert!(pruned["shrunk_bytes"].as_u64() >= Some(before - after), "{pruned}, {before}, {after}");
+    let free: i64 = h.sqlite().query_row("PRAGMA freelist_count", [], |row| row.get(0)).unwrap();
+    assert_eq!(free, 0);
+    h.assert_laws();
+}
+
+/// How somebody else's file is kept is theirs to choose: nothing of it changes, and the room in it is used again.
+#[test]
+fn a_file_that_somebody_else_made_keeps_its_length_and_its_settings() {
+    for mode in [0, 1] {
+        let h = keeping_nothing().start();
+        let db = rusqlite::Connection::open(h.dir.path().join("onceward.db")).unwrap();
+        db.execute_batch(&format!("PRAGMA auto_vacuum = {mode}; CREATE TABLE orders (id)")).unwrap();
+        drop(db);
+        work_much(&h);
+        let before = size(&h);
+        let pruned = h.run(&["prune", "--force"]).ok().json();
+        let kept: i64 = h.sqlite().query_row("PRAGMA auto_vacuum", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, mode);
+        if mode == 0 {
+            assert_eq!((&pruned["shrunk_bytes"], size(&h)), (&0.into(), before), "{pruned}");
+            assert!(pruned["free_bytes"].as_u64() > Some(100_000), "{pruned}");
+            let mut plain = h.plain_command(&["prune", "--force"]);
+            let args: Vec<_> = plain.get_args().filter(|a| *a != "--json").map(|a| a.to_owned()).collect();
+            plain = {
+                let mut again = std::process::Command::new(plain.get_program());
+                again.args(args).current_dir(h.dir.path());
+                again
+            };
+            let said = String::from_utf8(plain.output().unwrap().stdout).unwrap();
+            assert!(said.contains("will be used again"), "{said}");
+        }
+        h.assert_laws();
+    }
 }

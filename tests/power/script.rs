@@ -275,6 +275,8 @@ pub fn play(shop: &mut Shop, watch: &mut dyn Watch) {
         store.prune(&ids, now, up_to, "operator").map(drop)
     });
     run.step("prune", pruned);
+    let given_back = run.shop.store().and_then(|store| store.give_back().map(drop));
+    run.step("give room back", given_back);
     run.enqueue("b", "b:10", 1, None);
     run.round();
     if let (Some((owner, lock)), Ok(store)) = (run.shop.worker.take(), run.shop.store().cloned()) {
