@@ -72,11 +72,9 @@ fn rate(time: Duration, each: usize, mut work: impl FnMut() -> Result<(), Failed
 
 /// Measures everything, in this order. Takes about sixty times `options.time`.
 pub fn run(options: &Options<'_>) -> Result<Vec<Figure>, Failed> {
-    let dir = options.dir.join(format!("onceward-bench-{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    let figures = Bench { options, dir: dir.clone() }.all();
-    std::fs::remove_dir_all(&dir)?;
-    figures
+    let folder = Folder(options.dir.join(format!("onceward-bench-{}", std::process::id())));
+    std::fs::create_dir(folder.path())?;
+    Bench { options, dir: folder.path().to_path_buf() }.all()
 }
 
 struct Bench<'a> {

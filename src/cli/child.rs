@@ -54,7 +54,7 @@ pub fn end_with_the_app(stop: Stop) -> Result<(), CliError> {
         // An error is an end too: nothing comes through the pipe any more.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         log::info!("stdin was closed: the app that started this worker has ended, or lets go of it");
-        stop.request();
+        stop.request_once();
     };
     let thread = std::thread::Builder::new().name("onceward-app".into());
     thread.spawn(watch).map_err(|error| CliError::Io { what: "stdin cannot be watched".into(), error })?;

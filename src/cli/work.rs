@@ -107,7 +107,7 @@ fn listen(stop: Stop) -> Result<(), CliError> {
                 if let Some(systemd) = Systemd::from_env() {
                     systemd.stopping();
                 }
-                stop.request();
+                stop.request_once();
             }
         })
         .map_err(io)?;

@@ -405,6 +405,10 @@ impl Desk {
     /// The connection; after a failed COMMIT a new one, with the log folded into the file and read afresh.
     fn connected(&mut self) -> Result<&Connection, Trouble> {
         if self.conn.is_none() {
+            // A new file in its place would take the log away from the old one.
+            if !self.path.exists() {
+                return Err(Trouble::Undone(StoreError::NoFile(self.path.clone())));
+            }
             let conn = schema::connect(&self.path).map_err(Trouble::Undone)?;
             self.conn = Some(conn);
             self.seen = None;

@@ -96,8 +96,6 @@ const PULSE: Duration = Duration::from_secs(10);
 enum Event {
     /// Something may be due.
     Wake,
-    /// A thread is about to record: it can be claimed for, so that its record and its next claim share a commit.
-    Soon,
     /// A thread is idle again.
     Done,
     /// Claim no more; the second time: end at once.
@@ -112,13 +110,14 @@ pub struct Stop {
     pulse: Arc<Mutex<Option<Instant>>>,
     /// When the dispatcher last went round, whatever came of it.
     turn: Arc<Mutex<Option<Instant>>>,
+    /// Somebody has asked politely.
+    asked: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Event::Wake => "Wake",
-            Event::Soon => "Soon",
             Event::Done => "Done",
             Event::Stop => "Stop",
         })
@@ -129,12 +128,21 @@ impl Stop {
     /// A handle for one run of a worker.
     pub fn new() -> Stop {
         let (events, inbox) = unbounded();
-        Stop { events, inbox, pulse: Arc::default(), turn: Arc::default() }
+        Stop { events, inbox, pulse: Arc::default(), turn: Arc::default(), asked: Arc::default() }
     }
 
     /// Claim no more, finish what is in flight. The second call ends the worker at once.
     pub fn request(&self) {
+        self.asked.store(true, Ordering::SeqCst);
         let _ = self.events.send(Event::Stop);
+    }
+
+    /// The same for whoever may not be the first to ask (a signal, the end of a pipe, an owner that goes out of scope): it
+    /// is never the second call.
+    pub fn request_once(&self) {
+        if !self.asked.swap(true, Ordering::SeqCst) {
+            let _ = self.events.send(Event::Stop);
+        }
     }
 
     /// Whether the worker goes round: it runs, is not stopping, and could use the file a moment ago.
@@ -264,12 +272,7 @@ struct Dispatcher {
     stop: Stop,
     work: Option<Sender<Claim>>,
     threads: Vec<JoinHandle<()>>,
-    /// Claims that are not recorded.
     busy: usize,
-    /// How many of them are being recorded, once each.
-    soon: usize,
-    /// When to look into the inbox at the latest: at once after a foreign commit.
-    look: Instant,
     /// Claims that failed in a row: their pauses and log lines are spaced.
     failures: u32,
     inbox: inbox::Inbox,
@@ -293,7 +296,7 @@ impl Dispatcher {
                 .stack_size(stack)
                 .spawn(move || {
                     for claim in claims {
-                        attempt(&shared, claim, || drop(events.send(Event::Soon)));
+                        attempt(&shared, claim);
                         let _ = events.send(Event::Done);
                     }
                 })
@@ -301,25 +304,13 @@ impl Dispatcher {
             threads.push(thread);
         }
         let (work, inbox) = (Some(work), inbox::Inbox::default());
-        Ok(Dispatcher {
-            shared,
-            owner,
-            options,
-            stop,
-            work,
-            threads,
-            busy: 0,
-            soon: 0,
-            look: Instant::now(),
-            failures: 0,
-            inbox,
-        })
+        Ok(Dispatcher { shared, owner, options, stop, work, threads, busy: 0, failures: 0, inbox })
     }
 
     fn serve(&mut self) -> Result<Ended, StoreError> {
         loop {
             *self.stop.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            let more = Instant::now() >= self.look && self.take_inbox();
+            let more = self.take_inbox();
             let mut round = self.claim();
             if !matches!(round, Round::Failed { .. }) {
                 self.stop.beat(Some(Instant::now()));
@@ -348,7 +339,7 @@ impl Dispatcher {
             };
             match self.wait(pause) {
                 Some(Event::Stop) => return Ok(self.finish()),
-                Some(Event::Wake | Event::Soon | Event::Done) | None => {}
+                Some(Event::Wake | Event::Done) | None => {}
             }
         }
     }
@@ -356,14 +347,9 @@ impl Dispatcher {
     /// Makes jobs of what apps have put into the SQL inbox, whether or not a thread is idle. Not while results wait to
     /// be written or the disk is low: the rows are safe where they are.
     fn take_inbox(&mut self) -> bool {
-        self.look = Instant::now() + ROUND;
         let disk_low = self.shared.disk_low.load(Ordering::SeqCst);
         let unrecorded = self.shared.unrecorded.load(Ordering::SeqCst);
-        let more = !disk_low && unrecorded == 0 && self.inbox.take(&self.shared.store);
-        if more {
-            self.look = Instant::now();
-        }
-        more
+        !disk_low && unrecorded == 0 && self.inbox.take(&self.shared.store)
     }
 
     /// Claims for the idle threads and hands the claims out.
@@ -371,7 +357,7 @@ impl Dispatcher {
         if self.shared.disk_low.load(Ordering::SeqCst) {
             return Round::NoRoom;
         }
-        let idle = self.idle();
+        let idle = self.options.threads.saturating_sub(self.busy);
         if idle == 0 || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
             return Round::Some { next: ROUND };
         }
@@ -382,7 +368,7 @@ impl Dispatcher {
                 let until = claimed.next.map_or(ROUND, |next| next.since(self.shared.store.clock().now()));
                 self.hand_out(claimed.claims);
                 // With a thread idle there may be more to claim at once.
-                let at_once = claimed.more && self.idle() > 0;
+                let at_once = claimed.more && self.busy < self.options.threads;
                 let next =
                     if at_once { Duration::ZERO } else { until.clamp(Duration::from_millis(1), ROUND) };
                 if nothing { Round::Nothing { next } } else { Round::Some { next } }
@@ -398,15 +384,10 @@ impl Dispatcher {
         }
     }
 
-    /// Threads that have no call to make, or will have none in a moment.
-    fn idle(&self) -> usize {
-        (self.options.threads + self.soon).saturating_sub(self.busy)
-    }
-
     fn hand_out(&mut self, claims: Vec<Claim>) {
         let Some(work) = &self.work else { return };
         for claim in claims {
-            // The channel holds as many claims as there are threads, and no more are without a record, so this never blocks.
+            // The channel holds as many claims as there are threads, so this never blocks.
             if work.send(claim).is_ok() {
                 self.busy += 1;
             }
@@ -419,12 +400,8 @@ impl Dispatcher {
         loop {
             match event {
                 Event::Stop => return Some(event),
-                Event::Soon => self.soon += 1,
-                Event::Done => {
-                    self.busy = self.busy.saturating_sub(1);
-                    self.soon = self.soon.saturating_sub(1);
-                }
-                Event::Wake => self.look = Instant::now(),
+                Event::Done => self.busy = self.busy.saturating_sub(1),
+                Event::Wake => {}
             }
             match self.stop.inbox.try_recv() {
                 Ok(next) => event = next,
@@ -444,7 +421,7 @@ impl Dispatcher {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Ended::Abandoned(self.busy);
                 }
-                Ok(Event::Wake | Event::Soon) => {}
+                Ok(Event::Wake) => {}
             }
         }
         Ended::Finished
@@ -485,12 +462,11 @@ enum Round {
     Failed { pause: Duration, error: StoreError },
 }
 
-/// One attempt, from claim to record. `soon` is called once, before the record.
-fn attempt(shared: &Shared, claim: Claim, soon: impl FnOnce()) {
+/// One attempt, from claim to record.
+fn attempt(shared: &Shared, claim: Claim) {
     crash::point("claimed");
     let outcome = call(shared, &claim);
     crash::point("answer in memory");
-    soon();
     let (mut claim, mut outcome) = (claim, outcome);
     let mut tries = 0u32;
     while let Err(unrecorded) = shared.store.record(claim, outcome) {

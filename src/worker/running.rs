@@ -72,7 +72,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.stop.request();
+            self.stop.request_once();
             let _ = self.wait();
         }
     }

@@ -84,6 +84,15 @@ fn a_child_says_where_it_listens_takes_the_token_from_the_pipe_and_ends_when_the
     assert!(!log.contains("a token of the app's"), "{log}");
 }
 
+fn until_logged(h: &Harness, words: &str) {
+    let log = h.dir.path().join("child.log");
+    let start = Instant::now();
+    while !std::fs::read_to_string(&log).expect("the log").contains(words) {
+        assert!(start.elapsed() < LIMIT, "the child never says {words:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn a_call_in_flight_is_finished_and_recorded_when_the_pipe_ends() {
     let h =
@@ -92,13 +101,12 @@ fn a_call_in_flight_is_finished_and_recorded_when_the_pipe_ends() {
     let mut ours = Ours::start(&h, "token\n");
     ours.line();
     assert!(h.provider.wait_for(|state| state.posts().count() == 1, LIMIT), "never sent");
+    // An app that is careful asks twice: it is one end all the same, and no impatience.
+    let pid = ours.child.id().to_string();
+    assert!(Command::new("sh").args(["-c", "kill -TERM \"$0\"", &pid]).status().expect("sh runs").success());
+    until_logged(&h, "stopping: 1 calls in flight");
     drop(ours.stdin.take());
-    let log = h.dir.path().join("child.log");
-    let start = Instant::now();
-    while !std::fs::read_to_string(&log).expect("the log").contains("stopping: 1 calls in flight") {
-        assert!(start.elapsed() < LIMIT, "the child does not notice that its stdin was closed");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    until_logged(&h, "stdin was closed");
     h.provider.release();
     assert_eq!(ours.end(), Some(0));
     let job = h.assert_settled_once(&key(1));
