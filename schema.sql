@@ -185,7 +185,9 @@ CREATE TABLE onceward_owners (
   name     TEXT NOT NULL,
   since_ms INTEGER NOT NULL,
   seen_ms  INTEGER NOT NULL,
-  gone_ms  INTEGER
+  gone_ms  INTEGER,
+  -- The kinds that it can do: a JSON array.
+  kinds    TEXT
 ) STRICT, WITHOUT ROWID;
 
 -- Order inside a group: the last place that is done, for groups numbered by arrival the last place given, and since

@@ -188,9 +188,10 @@ impl Bench<'_> {
     fn waiting(&self) -> Result<Vec<Figure>, Failed> {
         (self.options.progress)("how soon a job begins");
         let here = ours::wake_here(self.fresh()?.path(), self.time())?;
-        let (there, memory) = ours::wake_there(self.fresh()?.path(), self.time(), &self.options.program)?;
-        let mut figures = Vec::new();
-        for (what, mut times) in [("in this process", here), ("from another process", there)] {
+        let there = ours::wake_there(self.fresh()?.path(), self.time(), &self.options.program)?;
+        let start = there.start.as_secs_f64() * 1e3;
+        let mut figures = vec![self.alone("a worker's start to its first request", "ms", start)];
+        for (what, mut times) in [("in this process", here), ("from another process", there.times)] {
             times.sort_unstable();
             for (word, part) in [("half", 0.5), ("99 %", 0.99)] {
                 let at = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
@@ -198,7 +199,7 @@ impl Bench<'_> {
                 figures.push(self.alone(&format!("enqueue to start, {what}, {word} within"), "ms", value));
             }
         }
-        if let Some(memory) = memory {
+        if let Some(memory) = there.memory {
             figures.push(self.alone("memory of an idle worker", "MB", memory));
         }
         Ok(figures)

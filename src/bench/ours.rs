@@ -182,26 +182,40 @@ pub fn wake_here(dir: &Path, time: Duration) -> Result<Vec<Duration>, Failed> {
     latencies(time, &starts, ask)
 }
 
-/// The same across processes, as the provider sees it, and the other process's memory in MB where the system tells it.
-pub fn wake_there(
-    dir: &Path,
-    time: Duration,
-    program: &Path,
-) -> Result<(Vec<Duration>, Option<f64>), Failed> {
+/// What another process does, as the provider sees it.
+pub struct There {
+    /// From its start to its first request.
+    pub start: Duration,
+    /// From asking to the request, once it waits.
+    pub times: Vec<Duration>,
+    /// Its memory in MB, where the system tells it.
+    pub memory: Option<f64>,
+}
+
+/// A worker as a process of its own.
+pub fn wake_there(dir: &Path, time: Duration, program: &Path) -> Result<There, Failed> {
     let (started, starts) = channel();
     let provider = Loopback::start(Some(started))?;
     let shop = Shop::open(dir, &provider.url, Handler::new(done))?;
+    shop.enqueue("call")?;
     let mut command = Command::new(program);
     command.arg("--config").arg(dir.join("onceward.toml")).arg("work");
+    let begun = Instant::now();
     let mut worker = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let times = latencies(time, &starts, || shop.enqueue("call"));
+    let start = next_start(&starts).map(|at| at.saturating_duration_since(begun));
+    let times = start.and_then(|start| Ok((start, latencies(time, &starts, || shop.enqueue("call"))?)));
     let memory = resident(worker.id());
     worker.kill()?;
     worker.wait()?;
-    Ok((times?, memory))
+    let (start, times) = times?;
+    Ok(There { start, times, memory })
 }
 
-/// Asks, waits for the start, rests until the worker is idle again. The first one warms up.
+fn next_start(starts: &Receiver<Instant>) -> Result<Instant, Failed> {
+    starts.recv_timeout(Duration::from_secs(30)).map_err(|e| Failed(format!("no job began: {e}")))
+}
+
+/// Asks, waits for the start, rests until the worker is idle again, five times at least. One more warms up.
 fn latencies(
     time: Duration,
     starts: &Receiver<Instant>,
@@ -209,12 +223,10 @@ fn latencies(
 ) -> Result<Vec<Duration>, Failed> {
     let begun = Instant::now();
     let mut times = Vec::new();
-    while times.is_empty() || begun.elapsed() < time {
+    while times.len() < 6 || begun.elapsed() < time {
         let asked = Instant::now();
         ask()?;
-        let start =
-            starts.recv_timeout(Duration::from_secs(30)).map_err(|e| Failed(format!("no job began: {e}")))?;
-        times.push(start.saturating_duration_since(asked));
+        times.push(next_start(starts)?.saturating_duration_since(asked));
         // Off the beat of any poll.
         std::thread::sleep(Duration::from_micros(fastrand::u64(3_000..30_000)));
     }

@@ -283,7 +283,9 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
                 findings.push(bad("log", why));
             }
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
-                let why = if opened.config.kinds.contains_key(&kind) {
+                let why = if store.desk().kind(&kind).is_some() {
+                    "no running worker knows it, though this config does: start the worker again with this config"
+                } else if opened.config.kinds.contains_key(&kind) {
                     "it has no provider and no program: only an app that registers a handler for it and works does them"
                 } else {
                     "the config does not know it: nobody will do them. Put [kinds.…] of that name back, or cancel them"

@@ -6,10 +6,10 @@
 
 use super::history::{Action, Entry};
 use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, facts, history, holds, pauses, rows};
-use crate::clock::Ms;
+use crate::clock::{Clock, Ms};
 use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
-use crate::job::{Job, JobId, Reason, State, Step};
+use crate::job::{Job, JobId, Lease, Reason, State, Step};
 use crate::retry::window_open;
 use rusqlite::named_params;
 use std::collections::BTreeMap;
@@ -58,6 +58,10 @@ impl Claim {
         self.started
     }
 
+    pub(super) fn lease(&self) -> Leased {
+        (self.job.id, self.token, self.owner.clone())
+    }
+
     /// For a record that failed while the writer still held its closure; nowhere else may a claim be doubled.
     pub(super) fn copy(&self) -> Claim {
         Claim {
@@ -73,12 +77,15 @@ impl Claim {
     }
 }
 
+/// A lease without its claim: job, token, owner.
+pub(super) type Leased = (JobId, i64, Owner);
+
 /// What a claim brought.
 #[derive(Debug, Default)]
 pub struct Claimed {
     /// The attempts to make.
     pub claims: Vec<Claim>,
-    /// When something else will be due or free, as far as is known.
+    /// When something else will be due or free, as far as is known and unless as much was claimed as was asked for.
     pub next: Option<Ms>,
     /// There was more to claim than was asked for, or rows are still to be promoted.
     pub more: bool,
@@ -92,15 +99,19 @@ impl Store {
         let leased = Arc::new(Mutex::new(Vec::new()));
         let inside = Arc::clone(&leased);
         let claimed = self.write(move |tx| {
-            let now = Store::present(clock.as_ref());
-            let claimed = Round { tx, desk: desk.as_ref(), owner: &worker, now, lease }.claim(most)?;
-            *lock(&inside) = claimed.claims.iter().map(|c| (c.job.id, c.token, worker.clone())).collect();
+            let claimed = claim(tx, desk.as_ref(), clock.as_ref(), &worker, most, lease)?;
+            *lock(&inside) = claimed.claims.iter().map(Claim::lease).collect();
             Ok(claimed)
         });
         if matches!(claimed, Err(StoreError::CommitUnknown(_))) {
-            lock(&self.doubtful).append(&mut lock(&leased));
+            self.doubt(lock(&leased).drain(..));
         }
         claimed
+    }
+
+    /// These leases may stand in the file, and nobody has their claims.
+    pub(super) fn doubt(&self, leases: impl IntoIterator<Item = Leased>) {
+        lock(&self.doubtful).extend(leases);
     }
 
     /// Leases of which nobody has the claim, for the COMMIT failed and may have been written all the same. Their owner
@@ -158,7 +169,19 @@ impl Store {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Claims inside a transaction.
+pub(super) fn claim(
+    tx: &Tx<'_>,
+    desk: &dyn Desk,
+    clock: &dyn Clock,
+    owner: &Owner,
+    most: usize,
+    lease: Duration,
+) -> Result<Claimed, StoreError> {
+    Round { tx, desk, owner, now: Store::present(clock), lease }.claim(most)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -236,8 +259,11 @@ impl Round<'_> {
         for ((room, taken), provider) in rooms.into_iter().zip(self.desk.providers()) {
             holds::use_room(self.tx, provider, room, &taken)?;
         }
-        let next: Option<i64> = self.tx.conn().prepare_cached(NEXT)?.query_row([], |row| row.get(0))?;
-        claimed.next = earlier(claimed.next, next.map(Ms));
+        // Who is busy does not wait for it.
+        if claimed.claims.len() < most {
+            let next: Option<i64> = self.tx.conn().prepare_cached(NEXT)?.query_row([], |row| row.get(0))?;
+            claimed.next = earlier(claimed.next, next.map(Ms));
+        }
         Ok(claimed)
     }
 
@@ -299,7 +325,7 @@ impl Round<'_> {
         if g.unknown && g.first_sent.is_some() && intent.frozen.is_none() && !kind.terms.external {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
-                    self.freeze(job.id, &frozen, &scope)?;
+                    self.freeze(job.id, &frozen, &scope, None)?;
                     (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
                 }
                 Err(why) => {
@@ -335,13 +361,14 @@ impl Round<'_> {
         scope: Scope,
         step: Step,
     ) -> Result<Option<Claim>, StoreError> {
+        let started = self.now.wall;
+        let sent = (step == Step::Send).then_some(started);
         // Planted: what is sent again is rendered anew.
         if intent.frozen.is_none() || crate::planted::bug(19) {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
-                    self.freeze(job.id, &frozen, &scope)?;
-                    intent.frozen = Some(frozen);
-                    intent.scope = Some(scope.clone());
+                    self.freeze(job.id, &frozen, &scope, sent)?;
+                    (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
                 }
                 Err(why) => {
                     let state = if intent.generation.unknown { None } else { Some(IntentState::Pending) };
@@ -349,22 +376,24 @@ impl Round<'_> {
                     return Ok(None);
                 }
             }
+        } else if sent.is_some() {
+            if !intent.generation.unknown {
+                self.readdress(job.id, &mut intent, &scope)?;
+            }
+            self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
         }
-        if step == Step::Send && !intent.generation.unknown {
-            self.readdress(job.id, &mut intent, &scope)?;
-        }
-        let started = self.now.wall;
         // Only what will be marked before its first byte can prove by this that nothing left. Whoever recovers it may
         // have another config, so the row says it.
         let marks = step == Step::Send && kind.terms.family == Family::E;
-        self.tx.conn().prepare_cached(LEASE)?.execute(named_params! {
-            ":id": job.id.0, ":owner": self.owner.nonce(), ":expires": started.plus(self.lease).0,
-            ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
-            ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" },
-        })?;
-        if step == Step::Send {
-            self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
-        }
+        let expires = started.plus(self.lease);
+        let token: i64 = self.tx.conn().prepare_cached(LEASE)?.query_row(
+            named_params! {
+                ":id": job.id.0, ":owner": self.owner.nonce(), ":rise": self.tx.rise(), ":expires": expires.0,
+                ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
+                ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" },
+            },
+            |row| row.get(0),
+        )?;
         if step == Step::Send && may_do_it_twice(&intent, &kind.terms, &self.now) {
             let mut entry = Entry::new(job.id, Action::Note, self.tx.now(), self.owner.actor());
             entry.detail = Some(AT_LEAST_ONCE.into());
@@ -372,20 +401,32 @@ impl Round<'_> {
         }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
         self.tx.count(format!("wait:{}", super::record::gap_bucket(started.since(job.run_after))), 1);
-        let before = job.state;
-        let (job, fresh) = rows::must_load(self.tx.conn(), job.id)?;
-        let token = job.lease.as_ref().map_or(0, |l| l.token);
-        let frozen = fresh.frozen.clone().or(intent.frozen).unwrap_or_default();
-        log::debug!("claim {} {} ({step}, from {before})", job.id, job.key);
-        Ok(Some(Claim { token, owner: self.owner.clone(), scope, step, job, intent: fresh, frozen, started }))
+        log::debug!("claim {} {} ({step}, from {})", job.id, job.key, job.state);
+        // As the statements above have left the rows.
+        if let Some(started) = sent {
+            intent.state = IntentState::Requested;
+            intent.requested = intent.requested.or(Some(started));
+        }
+        let job = Job {
+            state: State::Running,
+            tries: job.tries.saturating_add(1),
+            attempts: job.attempts.saturating_add(u32::from(step == Step::Send)),
+            max_attempts: kind.terms.max_attempts,
+            updated: started,
+            lease: Some(Lease { owner: self.owner.name().to_string(), token, expires }),
+            ..job
+        };
+        let frozen = intent.frozen.clone().unwrap_or_default();
+        Ok(Some(Claim { token, owner: self.owner.clone(), scope, step, job, intent, frozen, started }))
     }
 
-    fn freeze(&self, id: JobId, frozen: &Frozen, scope: &Scope) -> Result<(), StoreError> {
+    /// `sent`: the claim for a first send, which makes the intent a request.
+    fn freeze(&self, id: JobId, frozen: &Frozen, scope: &Scope, sent: Option<Ms>) -> Result<(), StoreError> {
         let headers = serde_json::to_string(&frozen.headers)
             .map_err(|e| StoreError::Sqlite(format!("headers could not be written as JSON: {e}")))?;
         self.tx.conn().prepare_cached(FREEZE)?.execute(named_params! {
             ":id": id.0, ":method": frozen.method, ":path": frozen.path, ":headers": headers, ":body": frozen.body,
-            ":lookup": frozen.lookup_path, ":send": scope.send, ":scope_lookup": scope.lookup,
+            ":lookup": frozen.lookup_path, ":send": scope.send, ":scope_lookup": scope.lookup, ":sent": sent.map(|at| at.0),
         })?;
         Ok(())
     }
@@ -492,16 +533,17 @@ fn words(reason: Reason) -> &'static str {
 }
 
 pub(super) const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
-    lease_token = lease_token + 1, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
+    lease_token = lease_token + :rise, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
     lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
-  WHERE id = :id AND claimable = 1 AND group_paused = 0";
+  WHERE id = :id AND claimable = 1 AND group_paused = 0 RETURNING lease_token";
 const REQUESTED: &str =
     "UPDATE onceward_intents SET state = 'requested', requested_ms = coalesce(requested_ms, ?2)
   WHERE id = ?1";
 const FREEZE: &str = "UPDATE onceward_intents SET frozen_method = :method, frozen_path = :path,
     frozen_headers = :headers, frozen_body = :body, frozen_lookup = :lookup, scope_send = :send,
-    scope_lookup = :scope_lookup
+    scope_lookup = :scope_lookup, state = CASE WHEN :sent IS NULL THEN state ELSE 'requested' END,
+    requested_ms = coalesce(requested_ms, :sent)
   WHERE id = :id";
 
 fn earlier(a: Option<Ms>, b: Option<Ms>) -> Option<Ms> {

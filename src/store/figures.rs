@@ -1,6 +1,6 @@
 //! The figures, at a cost that does not grow with what is done: counters, and partial indexes over what is open.
 
-use super::{Pause, PauseScope, Store, StoreError, holds, inbox, order, pauses, record};
+use super::{Pause, PauseScope, Store, StoreError, holds, inbox, leases, order, pauses, record};
 use crate::clock::Ms;
 use crate::job::State;
 use rusqlite::Connection;
@@ -53,7 +53,7 @@ pub struct Stats {
     pub providers: BTreeMap<String, ProviderStats>,
     /// What a person paused.
     pub paused: Vec<Pause>,
-    /// Kinds of ready jobs that the config does not know.
+    /// Kinds of ready jobs that no running worker knows, or without one: that the config does not know.
     pub unclaimed_kinds: Vec<String>,
     /// The size of the write-ahead log.
     pub wal_bytes: u64,
@@ -135,12 +135,17 @@ impl Store {
     /// Ages, a kind at a time: what is held or paused could not run, so it does not count.
     fn ages(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
         let mut oldest: Option<Ms> = None;
+        // Workers may go by another config than this one, or be an app with handlers of its own.
+        let workers = leases::kinds_of_workers(conn)?;
         for (kind, due) in oldest_due(conn, now)? {
-            match self.desk.kind(&kind) {
-                None => stats.unclaimed_kinds.push(kind),
-                Some(kind) if stats.providers.get(&kind.provider).is_some_and(|p| p.state != "ok") => {}
-                Some(kind) if stats.is_paused(PauseScope::Kind, &kind.kind) => {}
-                Some(_) => oldest = Some(oldest.map_or(due, |o| o.min(due))),
+            let desk = self.desk.kind(&kind);
+            if !workers.as_ref().map_or(desk.is_some(), |kinds| kinds.contains(&kind)) {
+                stats.unclaimed_kinds.push(kind);
+                continue;
+            }
+            let held = desk.and_then(|k| stats.providers.get(&k.provider)).is_some_and(|p| p.state != "ok");
+            if !held && !stats.is_paused(PauseScope::Kind, &kind) {
+                oldest = Some(oldest.map_or(due, |o| o.min(due)));
             }
         }
         stats.oldest_ready_age_s = oldest.map_or(0.0, |o| now.since(o).as_secs_f64());

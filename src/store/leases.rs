@@ -13,6 +13,7 @@ use crate::intent::Intent;
 use crate::job::{Job, JobId, Step};
 use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +88,22 @@ pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
     Ok(alive)
 }
 
+const CAN_DO: &str = "SELECT kinds FROM onceward_owners WHERE gone_ms IS NULL";
+
+/// The kinds that workers can do which have not said goodbye; `None`: there is no such worker, or one has not told.
+pub(super) fn kinds_of_workers(conn: &Connection) -> Result<Option<BTreeSet<String>>, StoreError> {
+    let mut statement = conn.prepare_cached(CAN_DO)?;
+    let mut rows = statement.query([])?;
+    let mut known = None;
+    while let Some(row) = rows.next()? {
+        let Some(told) = row.get::<_, Option<String>>(0)? else { return Ok(None) };
+        let kinds: Vec<String> = serde_json::from_str(&told)
+            .map_err(|e| StoreError::Sqlite(format!("the kinds of a worker are not JSON: {e}")))?;
+        known.get_or_insert_with(BTreeSet::new).extend(kinds);
+    }
+    Ok(known)
+}
+
 impl Store {
     /// Registers this start of a worker and takes its lock.
     pub fn register(&self, name: &str) -> Result<(Owner, OwnerLock), StoreError> {
@@ -102,10 +119,13 @@ impl Store {
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
         let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));
+        let kinds: Vec<&str> = self.desk.kinds().iter().map(|kind| kind.kind.as_str()).collect();
+        let kinds = serde_json::to_string(&kinds)
+            .map_err(|e| StoreError::Sqlite(format!("the kinds could not be written as JSON: {e}")))?;
         let written = self.write(move |tx| {
             tx.conn().execute(
-                "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms) VALUES (?1, ?2, ?3, ?3)",
-                (&nonce, &name, tx.now().0),
+                "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms, kinds) VALUES (?1, ?2, ?3, ?3, ?4)",
+                (&nonce, &name, tx.now().0, &kinds),
             )?;
             seen(tx)?;
             let event = Event::new(EventAction::Start, EventScope::Worker, &name, &actor);

@@ -1,4 +1,5 @@
-//! All the SQL. One writer thread owns the one write connection; readers go through a pool of read-only connections.
+//! All the SQL. There is one write connection, and whoever comes first writes for all who wait; readers go through a
+//! pool of read-only connections.
 //!
 //! Invariants: nothing else in the process opens the file (closing any descriptor on it would drop SQLite's locks);
 //! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
@@ -64,7 +65,7 @@ pub use pauses::{Pause, PauseScope};
 pub use preview::Preview;
 pub use prune::{ArchivedJob, Freed, PRUNE_BATCH, Retention};
 pub use read::Story;
-pub use record::{GAP_EDGES_S, Recorded, Unrecorded};
+pub use record::{GAP_EDGES_S, Recorded, Unrecorded, Want};
 pub use schedules::Turn;
 pub use statement::{Counterpart, Statement, StatementLine};
 pub use trail::{EventPage, EventRow, TrailFilter, TrailPage, TrailRow};
@@ -73,7 +74,7 @@ pub use writer::Tx;
 use crate::clock::{Clock, Ms};
 use crate::decide::{Now, Terms};
 use crate::intent::{Frozen, Intent, Scope};
-use crate::job::{Code, Job, JobId, NewJob, Refusal};
+use crate::job::{Code, Job, NewJob, Refusal};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -230,7 +231,7 @@ pub struct Options {
     pub create: bool,
     /// Enters the wire keys; pinned in the file at its making.
     pub namespace: String,
-    /// How often the writer looks for other processes' commits; `None`: never.
+    /// How often a thread looks for other processes' commits; `None`: never.
     pub watch: Option<Duration>,
 }
 
@@ -246,8 +247,8 @@ pub struct Store {
     identity: identity::Identity,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
-    /// Leases that a claim may have written though its COMMIT failed: job, token, owner.
-    doubtful: Mutex<Vec<(JobId, i64, Owner)>>,
+    /// Leases that a claim may have written though its COMMIT failed.
+    doubtful: Mutex<Vec<claim::Leased>>,
 }
 
 impl Store {
@@ -312,8 +313,8 @@ impl Store {
         &self.clock
     }
 
-    /// Runs `work` in the next write transaction, in a savepoint of its own, and returns once it is on disk. It may be
-    /// run more than once, so it may change nothing but the file.
+    /// Runs `work` in the next write transaction, and returns once it is on disk; after an error of its own nothing of it
+    /// stays. It may be run more than once, so it may change nothing but the file.
     pub fn write<T: Send + 'static>(
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -337,12 +338,12 @@ impl Store {
         self.marked
     }
 
-    /// Called (from the writer's thread) whenever another process has committed.
+    /// Called (from the thread that looks around) whenever another process has committed.
     pub fn on_foreign_commit(&self, call: impl Fn() + Send + 'static) {
         self.writer.on_foreign_commit(Box::new(call));
     }
 
-    /// Whether the thread that writes still runs.
+    /// Whether the thread that looks around still runs, where there is one.
     pub fn writer_is_alive(&self) -> bool {
         self.writer.is_alive()
     }

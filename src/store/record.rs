@@ -3,6 +3,7 @@
 //! Every write is fenced by owner and token. An attempt whose lease is gone is a late result: a confirmed success still
 //! settles the intent, anything else is written down and changes nothing.
 
+use super::claim::lock;
 use super::history::{Action, Entry};
 use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
 use crate::clock::{Ms, millis};
@@ -11,7 +12,7 @@ use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
 use crate::job::{Job, JobId, State, Step};
 use crate::outcome::{Class, Outcome};
 use rusqlite::{OptionalExtension, named_params};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a record made of the job.
@@ -39,23 +40,35 @@ pub struct Unrecorded {
     pub outcome: Outcome,
 }
 
+/// A thread's wish for another job.
+pub struct Want {
+    /// How long its lease is good for unless renewed.
+    pub lease: Duration,
+    /// Asked inside the transaction: does the worker still claim?
+    pub still: Box<dyn Fn() -> bool + Send>,
+}
+
 impl Store {
     /// Writes down how an attempt ended, and spends the claim.
     pub fn record(&self, claim: Claim, outcome: Outcome) -> Result<Recorded, Box<Unrecorded>> {
-        let (desk, clock, namespace) =
-            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        self.record_and_claim(claim, outcome, None).map(|(recorded, _)| recorded)
+    }
+
+    /// The same, and in the same commit the next job for the thread that is free then, if it wants one. So a job costs one
+    /// sync and not two. What cannot be recorded claims nothing; where nothing can be claimed it is recorded alone.
+    pub fn record_and_claim(
+        &self,
+        claim: Claim,
+        outcome: Outcome,
+        next: Option<Want>,
+    ) -> Result<(Recorded, Option<Claim>), Box<Unrecorded>> {
         let shared = Arc::new((claim, outcome));
-        let inside = Arc::clone(&shared);
-        let result = self.write(move |tx| {
-            let (claim, outcome) = &*inside;
-            let recorder = Recorder {
-                tx,
-                desk: desk.as_ref(),
-                namespace: &namespace,
-                now: Store::present(clock.as_ref()),
-            };
-            recorder.record(claim, outcome)
-        });
+        let wanted = next.is_some();
+        let mut result = self.try_to_record(&shared, next);
+        // Whoever claims next for the idle threads meets the same trouble, and says so.
+        if wanted && !matches!(result, Ok(_) | Err(StoreError::CommitUnknown(_))) {
+            result = self.try_to_record(&shared, None);
+        }
         result.map_err(|error| {
             let (claim, outcome) = match Arc::try_unwrap(shared) {
                 Ok(pair) => pair,
@@ -64,6 +77,35 @@ impl Store {
             };
             Box::new(Unrecorded { error, claim, outcome })
         })
+    }
+
+    fn try_to_record(
+        &self,
+        shared: &Arc<(Claim, Outcome)>,
+        next: Option<Want>,
+    ) -> Result<(Recorded, Option<Claim>), StoreError> {
+        let (desk, clock, namespace) =
+            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let inside = Arc::clone(shared);
+        let leased = Arc::new(Mutex::new(None));
+        let lease = Arc::clone(&leased);
+        let result = self.write(move |tx| {
+            let (claim, outcome) = &*inside;
+            let now = Store::present(clock.as_ref());
+            let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
+            let recorded = recorder.record(claim, outcome)?;
+            *lock(&lease) = None;
+            let Some(want) = next.as_ref().filter(|want| (want.still)()) else { return Ok((recorded, None)) };
+            let owner = &claim.owner;
+            let claimed = super::claim::claim(tx, desk.as_ref(), clock.as_ref(), owner, 1, want.lease)?;
+            let next = claimed.claims.into_iter().next();
+            *lock(&lease) = next.as_ref().map(Claim::lease);
+            Ok((recorded, next))
+        });
+        if matches!(result, Err(StoreError::CommitUnknown(_))) {
+            self.doubt(lock(&leased).take());
+        }
+        result
     }
 
     /// Gives a claim back of which nothing was sent: the worker stops before it could begin.

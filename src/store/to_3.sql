@@ -14,3 +14,4 @@ CREATE TABLE onceward_hours (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE onceward_intents ADD COLUMN last_sent_boot_ms INTEGER;
 ALTER TABLE onceward_intents ADD COLUMN not_found_boot_ms INTEGER;
+ALTER TABLE onceward_owners ADD COLUMN kinds TEXT;

@@ -1,20 +1,24 @@
-//! The one writer: a thread that owns the write connection and commits for everybody who waits.
+//! The one writer: whoever comes first to the write connection commits for everybody who waits meanwhile.
 //!
-//! It takes all that is queued, runs each piece in a savepoint inside one `BEGIN IMMEDIATE`, commits once and then
-//! answers, so that many callers share one fsync and one bad write spoils no other. A failed COMMIT is not a no: after
+//! The first caller leads: it takes all that stands in line, runs each piece inside one `BEGIN IMMEDIATE`, commits once and
+//! then answers, so that many callers share one fsync. If a piece fails, all is rolled back and each is run in a
+//! transaction of its own, so one bad write spoils no other; failures are rare, and a savepoint a piece would make SQLite
+//! copy each page that it touches (a tenth of a job's time). When the leader is done, the first of those who came
+//! meanwhile leads. So a caller that is alone writes without a word to another thread.
+//! At most one leads at any moment, and who leads has its own piece at the head of the line. A failed COMMIT is not a no: after
 //! an fsync error the rows may be there when the file is next opened. Its callers are told so, and the connection is
 //! opened anew with a truncating checkpoint before anything else is written, and so before anything else is sent.
 
 use super::{StoreError, hours, schema};
 use crate::clock::{Clock, Ms};
 use crate::pace::Pace;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rusqlite::Connection;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,12 +30,19 @@ pub struct Tx<'c> {
     conn: &'c Connection,
     now: Ms,
     counts: RefCell<BTreeMap<String, i64>>,
+    failed: i64,
 }
 
 impl<'c> Tx<'c> {
     /// The transaction that is open on this connection.
     pub(super) fn new(conn: &'c Connection, now: Ms) -> Tx<'c> {
-        Tx { conn, now, counts: RefCell::default() }
+        Tx { conn, now, counts: RefCell::default(), failed: 0 }
+    }
+
+    /// By how much a claim raises a job's token: one more than COMMITs failed in this process. So a lease that one of them
+    /// may have written has a token that no later claim gives again.
+    pub(super) fn rise(&self) -> i64 {
+        self.failed.saturating_add(1)
     }
 
     /// The connection, inside its transaction.
@@ -76,22 +87,35 @@ impl<'c> Tx<'c> {
 type Listener = Box<dyn Fn() + Send>;
 
 pub struct Writer {
-    queue: Option<Sender<Box<dyn Piece>>>,
-    listener: Arc<Mutex<Option<Listener>>>,
-    thread: Option<JoinHandle<()>>,
+    inner: Arc<Inner>,
+    watcher: Option<Watcher>,
+}
+
+struct Inner {
+    line: Mutex<Line>,
+    desk: Mutex<Desk>,
+    listener: Mutex<Option<Listener>>,
+}
+
+/// Who waits to be written, and whether one of the callers is writing.
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Box<dyn Piece>>,
+    led: bool,
+}
+
+/// Looks for other processes' commits, and folds the log once it is quiet. Ends when its channel is dropped.
+struct Watcher {
+    end: Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Writer {
     pub fn start(path: &Path, clock: Arc<dyn Clock>, watch: Option<Duration>) -> Result<Writer, StoreError> {
-        let conn = schema::connect(path)?;
-        let (queue, pieces) = unbounded();
-        let listener = Arc::new(Mutex::new(None));
-        let mut desk = Desk {
+        let desk = Desk {
             path: path.to_path_buf(),
-            conn: Some(conn),
+            conn: Some(schema::connect(path)?),
             clock,
-            watch,
-            listener: Arc::clone(&listener),
             seen: None,
             doubts: Pace::default(),
             written: None,
@@ -99,40 +123,135 @@ impl Writer {
             held: false,
             fold: Some(Instant::now()),
             doubted: false,
+            failed: 0,
         };
-        let thread = std::thread::Builder::new()
-            .name("onceward-writer".into())
-            .spawn(move || desk.serve(&pieces))
-            .map_err(|e| StoreError::Sqlite(format!("the writer thread could not be started: {e}")))?;
-        Ok(Writer { queue: Some(queue), listener, thread: Some(thread) })
+        let inner =
+            Arc::new(Inner { line: Mutex::default(), desk: Mutex::new(desk), listener: Mutex::default() });
+        let watcher = watch.map(|poll| Watcher::start(&inner, poll)).transpose()?;
+        Ok(Writer { inner, watcher })
     }
 
     pub fn run<T: Send + 'static>(
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (reply, answer) = bounded(1);
+        let (reply, turns) = bounded(2);
         let piece = Box::new(Job { work, result: None, reply });
-        self.queue.as_ref().ok_or(StoreError::Closed)?.send(piece).map_err(|_| StoreError::Closed)?;
-        answer.recv().unwrap_or(Err(StoreError::Closed))
+        if self.inner.join(piece) {
+            self.inner.lead();
+        }
+        loop {
+            match turns.recv() {
+                Ok(Turn::Answer(result)) => return result,
+                Ok(Turn::Lead) => self.inner.lead(),
+                // Its batch was cut short, perhaps after the COMMIT.
+                Err(_) => {
+                    return Err(StoreError::CommitUnknown(
+                        "a fault of this program's own; please report it".into(),
+                    ));
+                }
+            }
+        }
     }
 
+    /// Whether the thread that looks around still runs, where there is one.
     pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.watcher.as_ref().is_none_or(|watcher| !watcher.thread.is_finished())
     }
 
     pub fn on_foreign_commit(&self, call: Listener) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+        *lock(&self.inner.listener) = Some(call);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        drop(self.queue.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some(Watcher { end, thread }) = self.watcher.take() {
+            drop(end);
             let _ = thread.join();
         }
     }
+}
+
+impl Watcher {
+    fn start(inner: &Arc<Inner>, poll: Duration) -> Result<Watcher, StoreError> {
+        let (end, ended) = bounded::<()>(0);
+        let inner = Arc::clone(inner);
+        let thread = std::thread::Builder::new()
+            .name("onceward-watch".into())
+            .spawn(move || {
+                while ended.recv_timeout(poll) == Err(RecvTimeoutError::Timeout) {
+                    inner.look_around();
+                }
+            })
+            .map_err(|e| {
+                StoreError::Sqlite(format!("the thread that looks around could not be started: {e}"))
+            })?;
+        Ok(Watcher { end, thread })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    /// Stands in line. `true`: nobody leads, so the caller does.
+    fn join(&self, piece: Box<dyn Piece>) -> bool {
+        let mut line = lock(&self.line);
+        line.waiting.push_back(piece);
+        !std::mem::replace(&mut line.led, true)
+    }
+
+    /// Writes for all who stand in line. Whatever happens, the lead goes on to the next.
+    fn lead(&self) {
+        let _handed_on = HandOn(&self.line);
+        let mut desk = self.desk();
+        desk.batch(&self.line);
+        desk.note_written();
+    }
+
+    /// The connection's state. After a panic of this program's own the transaction is given up with its connection.
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(|poisoned| {
+            self.desk.clear_poison();
+            let mut desk = poisoned.into_inner();
+            desk.conn = None;
+            desk
+        })
+    }
+
+    fn look_around(&self) {
+        let foreign = {
+            let mut desk = self.desk();
+            desk.fold_when_quiet();
+            desk.sees_foreign()
+        };
+        if foreign && let Some(call) = &*lock(&self.listener) {
+            call();
+        }
+    }
+}
+
+/// Hands the lead to the next in line when it is dropped.
+struct HandOn<'a>(&'a Mutex<Line>);
+
+impl Drop for HandOn<'_> {
+    fn drop(&mut self) {
+        let mut line = lock(self.0);
+        match line.waiting.front() {
+            Some(next) => next.lead(),
+            None => line.led = false,
+        }
+    }
+}
+
+/// What one who waits in line hears.
+enum Turn<T> {
+    /// It is written, or not.
+    Answer(Result<T, StoreError>),
+    /// Nobody writes just now: it is this caller's turn to.
+    Lead,
 }
 
 /// A piece of work with its result's type forgotten.
@@ -143,12 +262,14 @@ trait Piece: Send {
     fn fail(&mut self, error: StoreError);
     /// Sends the result to whoever waits.
     fn answer(self: Box<Self>);
+    /// Tells whoever waits to write for all.
+    fn lead(&self);
 }
 
 struct Job<T, F> {
     work: F,
     result: Option<Result<T, StoreError>>,
-    reply: Sender<Result<T, StoreError>>,
+    reply: Sender<Turn<T>>,
 }
 
 impl<T: Send, F: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send> Piece for Job<T, F> {
@@ -171,7 +292,12 @@ impl<T: Send, F: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send> Piece for Job<T
     fn answer(self: Box<Self>) {
         let Job { result, reply, .. } = *self;
         // Nobody waits any more if the caller's thread is gone; the write stands all the same.
-        let _ = reply.send(result.unwrap_or(Err(StoreError::Closed)));
+        let _ = reply.send(Turn::Answer(result.unwrap_or(Err(StoreError::Closed))));
+    }
+
+    fn lead(&self) {
+        // The caller waits in `run` for nothing else, so it is there.
+        let _ = self.reply.send(Turn::Lead);
     }
 }
 
@@ -180,21 +306,21 @@ struct Desk {
     /// `None` after a failed COMMIT, until it could be opened anew.
     conn: Option<Connection>,
     clock: Arc<dyn Clock>,
-    watch: Option<Duration>,
-    listener: Arc<Mutex<Option<Listener>>>,
     seen: Option<i64>,
     /// How often it is said that COMMITs fail.
     doubts: Pace,
     /// When something was last written, until the log is folded into the file.
     written: Option<Instant>,
     /// Rows that the connection had changed by then; `None`: not known.
-    changes: Option<i64>,
+    changes: Option<u64>,
     /// The log could not be emptied for so long; told once.
     held: bool,
     /// The log is to be emptied before the next write, from then on: it is not known what of it is on disk.
     fold: Option<Instant>,
     /// Because a COMMIT of ours failed.
     doubted: bool,
+    /// How many COMMITs failed.
+    failed: i64,
 }
 
 /// The log is folded into the file when nothing was written for this long.
@@ -205,32 +331,9 @@ const SHORT: Duration = Duration::from_millis(250);
 const LONG_LOG: i64 = 16_384;
 
 impl Desk {
-    fn serve(&mut self, pieces: &Receiver<Box<dyn Piece>>) {
-        loop {
-            let first = match self.watch {
-                Some(poll) => pieces.recv_timeout(poll),
-                None => pieces.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match first {
-                Ok(first) => {
-                    self.batch(first, pieces);
-                    self.note_written();
-                }
-                Err(RecvTimeoutError::Timeout) => self.fold_when_quiet(),
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            if self.watch.is_some() {
-                self.look_around();
-            }
-        }
-    }
-
     /// A claim that finds nothing, as an idle worker makes one each second, writes nothing and puts no fold off.
     fn note_written(&mut self) {
-        let changes = self.conn.as_ref().and_then(|conn| {
-            let mut statement = conn.prepare_cached("SELECT total_changes()").ok()?;
-            statement.query_row([], |row| row.get::<_, i64>(0)).ok()
-        });
+        let changes = self.conn.as_ref().map(Connection::total_changes);
         if changes.is_none() || changes != self.changes {
             (self.changes, self.written) = (changes, Some(Instant::now()));
         }
@@ -265,30 +368,28 @@ impl Desk {
         }
     }
 
-    /// Tells the listener when another process has committed. `data_version` on this connection does not change by its
-    /// own commits.
-    fn look_around(&mut self) {
-        let Some(conn) = &self.conn else { return };
+    /// Has another process committed since the last look? `data_version` on this connection does not change by its own
+    /// commits.
+    fn sees_foreign(&mut self) -> bool {
+        let Some(conn) = &self.conn else { return false };
         let version = conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
-        let Ok(version) = version else { return };
-        let before = self.seen.replace(version);
-        let foreign = before.is_some_and(|before| before != version);
+        let Ok(version) = version else { return false };
+        // What was committed before the first look of this connection is not known either.
+        let foreign = self.seen.replace(version) != Some(version);
         if foreign {
             // What others wrote stands in the log too, and they may be gone.
             self.written = Some(Instant::now());
         }
-        if foreign && let Some(call) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
-            call();
-        }
+        foreign
     }
 
-    fn batch(&mut self, first: Box<dyn Piece>, pieces: &Receiver<Box<dyn Piece>>) {
-        let mut batch = vec![first];
-        batch.extend(pieces.try_iter().take(255));
+    /// Writes for the first in line and for those behind.
+    fn batch(&mut self, line: &Mutex<Line>) {
+        let mut batch = next_in_line(line, 256);
         let trouble = match self.connected().and_then(begin) {
-            Ok(()) => self.fill(&mut batch, pieces),
+            Ok(()) => self.fill(&mut batch, line),
             Err(e) => Some(e),
         };
         match trouble {
@@ -304,24 +405,20 @@ impl Desk {
     }
 
     /// Runs the batch inside the open transaction, takes what comes meanwhile, and commits.
-    fn fill(
-        &mut self,
-        batch: &mut Vec<Box<dyn Piece>>,
-        pieces: &Receiver<Box<dyn Piece>>,
-    ) -> Option<Trouble> {
+    fn fill(&mut self, batch: &mut Vec<Box<dyn Piece>>, line: &Mutex<Line>) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let begun = Instant::now();
         let mut counts = BTreeMap::new();
         let mut done = 0;
         while done < batch.len() {
             let piece = &mut batch[done];
-            if let Err(e) = run_one(conn, self.clock.as_ref(), piece.as_mut(), &mut counts) {
+            if let Err(e) = self.run_one(conn, piece.as_mut(), &mut counts) {
                 roll_back(conn);
                 return Some(Trouble::Undone(e));
             }
             done += 1;
             if done == batch.len() && begun.elapsed() < BATCH {
-                batch.extend(pieces.try_iter().take(64));
+                batch.extend(next_in_line(line, 64));
             }
         }
         let flushed = flush(conn, &counts, self.clock.now());
@@ -334,8 +431,8 @@ impl Desk {
         }
     }
 
-    /// After FULL or an I/O error SQLite may have rolled the whole batch back: each piece gets a transaction of its own,
-    /// so that one that can't be written does not take the others along.
+    /// One piece failed, or SQLite has rolled the whole batch back after FULL or an I/O error: each piece gets a transaction
+    /// of its own, so that one that can't be written does not take the others along.
     fn singly(&mut self, batch: Vec<Box<dyn Piece>>) {
         for mut piece in batch {
             let trouble = match self.connected().and_then(begin) {
@@ -357,8 +454,8 @@ impl Desk {
     fn alone(&self, piece: &mut dyn Piece) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let mut counts = BTreeMap::new();
-        let ran = run_one(conn, self.clock.as_ref(), piece, &mut counts)
-            .and_then(|()| flush(conn, &counts, self.clock.now()));
+        let ran =
+            self.run_one(conn, piece, &mut counts).and_then(|()| flush(conn, &counts, self.clock.now()));
         match ran {
             Ok(()) => commit(conn),
             Err(e) => {
@@ -368,9 +465,31 @@ impl Desk {
         }
     }
 
+    /// Runs one piece. An error means that the whole transaction is to be rolled back.
+    fn run_one(
+        &self,
+        conn: &Connection,
+        piece: &mut dyn Piece,
+        counts: &mut BTreeMap<String, i64>,
+    ) -> Result<(), StoreError> {
+        let tx = Tx { failed: self.failed, ..Tx::new(conn, self.clock.now()) };
+        let keep = piece.run(&tx);
+        if conn.is_autocommit() {
+            return Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into()));
+        }
+        if !keep {
+            return Err(StoreError::Sqlite("it was given up".into()));
+        }
+        for (name, by) in tx.counts.into_inner() {
+            *counts.entry(name).or_default() += by;
+        }
+        Ok(())
+    }
+
     /// A COMMIT failed. On a full disk that may be each one for hours, so it is told once a step.
     fn doubt(&mut self, why: &str) {
         self.conn = None;
+        self.failed = self.failed.saturating_add(1);
         if self.doubts.due() {
             log::error!(
                 "COMMIT to {} failed: {why}; whether it is stored is not known until the file is opened anew, which is \
@@ -417,6 +536,12 @@ impl Desk {
         self.fold_first()?;
         self.conn.as_ref().ok_or(Trouble::Undone(StoreError::Closed))
     }
+}
+
+fn next_in_line(line: &Mutex<Line>, most: usize) -> Vec<Box<dyn Piece>> {
+    let mut line = lock(line);
+    let many = line.waiting.len().min(most);
+    line.waiting.drain(..many).collect()
 }
 
 enum Trouble {
@@ -481,35 +606,6 @@ fn roll_back(conn: &Connection) {
     {
         log::error!("ROLLBACK failed: {e}");
     }
-}
-
-/// Runs one piece in a savepoint. An error means that the whole transaction is spoilt.
-fn run_one(
-    conn: &Connection,
-    clock: &dyn Clock,
-    piece: &mut dyn Piece,
-    counts: &mut BTreeMap<String, i64>,
-) -> Result<(), StoreError> {
-    let step = |sql: &str| -> Result<(), StoreError> {
-        conn.prepare_cached(sql)?.execute([])?;
-        Ok(())
-    };
-    step("SAVEPOINT piece")?;
-    let tx = Tx::new(conn, clock.now());
-    let keep = piece.run(&tx);
-    if conn.is_autocommit() {
-        return Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into()));
-    }
-    if !keep {
-        step("ROLLBACK TO piece")?;
-    }
-    step("RELEASE piece")?;
-    if keep {
-        for (name, by) in tx.counts.into_inner() {
-            *counts.entry(name).or_default() += by;
-        }
-    }
-    Ok(())
 }
 
 /// Adds the batch's figures, one row a name however many pieces changed it.

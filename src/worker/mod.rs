@@ -1,9 +1,9 @@
 //! The worker: claims for idle threads, makes the calls, records how they ended. The only module that knows both the
 //! store and the providers.
 //!
-//! One dispatcher (the caller's thread) claims; a fixed pool of threads makes one call each; a keeper renews leases,
-//! finds dead owners, asks the schedules, and watches clock and disk. They talk over channels, and no transaction is
-//! open during a call.
+//! One dispatcher (the caller's thread) claims for idle threads; a fixed pool of threads makes one call each, and a thread
+//! that records how its call ended takes its next job in the same commit; a keeper renews leases, finds dead owners, asks
+//! the schedules, and watches clock and disk. They talk over channels, and no transaction is open during a call.
 //! Invariants: what is claimed must be recordable, so nothing is claimed while a result waits to be written or the disk
 //! is low; a result is tried until it is written, for the effect is done; a thread that has a claim ends by recording
 //! or releasing it, or the process ends and the claim is recovered.
@@ -24,7 +24,7 @@ use crate::crash;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::pace::Pace;
 use crate::provider::{self, Call};
-use crate::store::{Claim, Owner, Store, StoreError};
+use crate::store::{Claim, Owner, Store, StoreError, Unrecorded, Want};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -188,10 +188,16 @@ struct Shared {
     disk_low: AtomicBool,
     /// How often it is said that the disk is low.
     disk_told: Pace,
+    /// The worker ends: nothing more is claimed.
+    stopping: AtomicBool,
+    /// A thread is idle, or the dispatcher is just about to see whether one is.
+    idle: AtomicBool,
+    /// How long a claim is good for unless renewed.
+    lease: Duration,
 }
 
 impl Shared {
-    fn new(store: Arc<Store>, trade: Arc<Trade>) -> Arc<Shared> {
+    fn new(store: Arc<Store>, trade: Arc<Trade>, lease: Duration) -> Arc<Shared> {
         Arc::new(Shared {
             store,
             trade,
@@ -199,7 +205,17 @@ impl Shared {
             unrecorded_told: Pace::default(),
             disk_low: AtomicBool::new(false),
             disk_told: Pace::default(),
+            stopping: AtomicBool::new(false),
+            idle: AtomicBool::new(true),
+            lease,
         })
+    }
+
+    /// May anything be claimed? What is claimed must be recordable.
+    fn may_claim(&self) -> bool {
+        !self.stopping.load(Ordering::SeqCst)
+            && !self.disk_low.load(Ordering::SeqCst)
+            && self.unrecorded.load(Ordering::SeqCst) == 0
     }
 }
 
@@ -216,7 +232,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     if recovered > 0 {
         log::warn!("{recovered} jobs of dead workers were taken over");
     }
-    let shared = Shared::new(store, trade);
+    let shared = Shared::new(store, trade, options.lease);
     let wake = stop.clone();
     shared.store.on_foreign_commit(move || wake.wake());
     keeper::look_at_disk(&shared, options.free_disk);
@@ -290,14 +306,21 @@ impl Dispatcher {
         let stack = if shared.trade.handlers().is_empty() { 512 * 1024 } else { 2 * 1024 * 1024 };
         let mut threads = Vec::with_capacity(options.threads);
         for n in 0..options.threads {
-            let (shared, claims, events) = (Arc::clone(&shared), claims.clone(), stop.events.clone());
+            let (shared, claims, stop) = (Arc::clone(&shared), claims.clone(), stop.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("onceward-call-{n}"))
                 .stack_size(stack)
                 .spawn(move || {
                     for claim in claims {
-                        attempt(&shared, claim);
-                        let _ = events.send(Event::Done);
+                        let mut next = Some(claim);
+                        while let Some(claim) = next {
+                            next = attempt(&shared, claim);
+                            // What ended may have set more free than the one job that this thread took.
+                            if next.is_some() && shared.idle.load(Ordering::SeqCst) {
+                                stop.wake();
+                            }
+                        }
+                        let _ = stop.events.send(Event::Done);
                     }
                 })
                 .map_err(|e| StoreError::Sqlite(format!("a worker thread could not be started: {e}")))?;
@@ -337,6 +360,7 @@ impl Dispatcher {
                 Round::NoRoom => ROUND,
                 Round::Failed { pause, .. } => pause,
             };
+            self.shared.idle.store(self.busy < self.options.threads, Ordering::SeqCst);
             match self.wait(pause) {
                 Some(Event::Stop) => return Ok(self.finish()),
                 Some(Event::Wake | Event::Done) | None => {}
@@ -357,6 +381,7 @@ impl Dispatcher {
         if self.shared.disk_low.load(Ordering::SeqCst) {
             return Round::NoRoom;
         }
+        self.shared.idle.store(true, Ordering::SeqCst);
         let idle = self.options.threads.saturating_sub(self.busy);
         if idle == 0 || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
             return Round::Some { next: ROUND };
@@ -413,6 +438,7 @@ impl Dispatcher {
     /// Claims no more and waits for what is in flight, within the grace.
     fn finish(&mut self) -> Ended {
         self.stop.beat(None);
+        self.shared.stopping.store(true, Ordering::SeqCst);
         log::info!("stopping: {} calls in flight", self.busy);
         let deadline = Instant::now() + self.options.grace;
         while self.busy > 0 {
@@ -462,18 +488,31 @@ enum Round {
     Failed { pause: Duration, error: StoreError },
 }
 
-/// One attempt, from claim to record.
-fn attempt(shared: &Shared, claim: Claim) {
+/// One attempt, from claim to record; the thread's next claim came with the record, if there was something to claim.
+fn attempt(shared: &Arc<Shared>, claim: Claim) -> Option<Claim> {
     crash::point("claimed");
     let outcome = call(shared, &claim);
     crash::point("answer in memory");
-    let (mut claim, mut outcome) = (claim, outcome);
+    let asks = Arc::clone(shared);
+    let want = Want { lease: shared.lease, still: Box::new(move || asks.may_claim()) };
+    let unrecorded = match shared.store.record_and_claim(claim, outcome, Some(want)) {
+        Ok((_, next)) => return next,
+        Err(unrecorded) => unrecorded,
+    };
+    // Nothing else is claimed meanwhile: what cannot be recorded must not be sent.
+    shared.unrecorded.fetch_add(1, Ordering::SeqCst);
+    record_in_the_end(shared, *unrecorded);
+    if shared.unrecorded.fetch_sub(1, Ordering::SeqCst) == 1 && shared.unrecorded_told.over() {
+        log::warn!("every outcome that was kept is written now");
+    }
+    None
+}
+
+/// Tries until it is written, for the effect is done. Takes no next job, so that the dispatcher looks afterwards at what
+/// a COMMIT may have left behind that failed.
+fn record_in_the_end(shared: &Shared, mut unrecorded: Unrecorded) {
     let mut tries = 0u32;
-    while let Err(unrecorded) = shared.store.record(claim, outcome) {
-        // Nothing else is claimed meanwhile: what cannot be recorded must not be sent.
-        if tries == 0 {
-            shared.unrecorded.fetch_add(1, Ordering::SeqCst);
-        }
+    loop {
         tries = tries.saturating_add(1);
         let pause =
             crate::retry::backoff(tries, Duration::from_millis(20), Duration::from_secs(5), fastrand::f64());
@@ -489,10 +528,10 @@ fn attempt(shared: &Shared, claim: Claim) {
             );
         }
         std::thread::sleep(pause);
-        (claim, outcome) = (unrecorded.claim, unrecorded.outcome);
-    }
-    if tries > 0 && shared.unrecorded.fetch_sub(1, Ordering::SeqCst) == 1 && shared.unrecorded_told.over() {
-        log::warn!("every outcome that was kept is written now");
+        match shared.store.record(unrecorded.claim, unrecorded.outcome) {
+            Ok(_) => return,
+            Err(again) => unrecorded = *again,
+        }
     }
 }
 
@@ -568,7 +607,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, trade, options) = bench(dir.path());
         let (owner, _lock) = store.register("test:1").unwrap();
-        let shared = Shared::new(store, trade);
+        let shared = Shared::new(store, trade, options.lease);
         let stop = Stop::new();
         let mut dispatcher = Dispatcher::start(shared, owner, options, stop.clone()).unwrap();
         dispatcher.busy = 1;

@@ -99,7 +99,7 @@ fn run(name: &str, blocks: &[Block]) -> Vec<String> {
     };
     // Whatever the page left running ends with it.
     let _ =
-        Command::new("kill").args(["-9", "--", &format!("-{}", shell.id())]).stderr(Stdio::null()).status();
+        Command::new("sh").args(["-c", &format!("kill -9 -{}", shell.id())]).stderr(Stdio::null()).status();
     let said = std::fs::read_to_string(&said).expect("what it said");
     assert!(status.is_some_and(|s| s.success()), "{name}: {status:?} at the last of these blocks\n{said}");
     let parts = (0..blocks.len()).map(|n| {

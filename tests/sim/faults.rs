@@ -6,39 +6,39 @@ use onceward::store::Store;
 use rusqlite::ffi;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
 
-thread_local! {
-    /// On a store's writer thread: so many commits go well before one fails.
-    static GOOD: Cell<u32> = const { Cell::new(0) };
-}
+/// So many commits go well before one fails: what a connection's hook is given.
+type Good = Cell<u32>;
 
-fn is_due() -> bool {
-    let left = GOOD.get();
-    GOOD.set(left.saturating_sub(1));
+/// Safe to read: `commit_fails` gives the hooks a counter that stays for the process's life, and only the thread that uses
+/// the connection calls them.
+unsafe fn is_due(good: *mut c_void) -> bool {
+    let good = unsafe { &*good.cast::<Good>() };
+    let left = good.get();
+    good.set(left.saturating_sub(1));
     left == 0
 }
 
-unsafe extern "C" fn refuse(_: *mut c_void) -> c_int {
-    c_int::from(is_due())
+unsafe extern "C" fn refuse(good: *mut c_void) -> c_int {
+    c_int::from(unsafe { is_due(good) })
 }
 
-unsafe extern "C" fn unheard(_: *mut c_void, _: *mut ffi::sqlite3, _: *const c_char, _: c_int) -> c_int {
-    if is_due() { ffi::SQLITE_IOERR } else { ffi::SQLITE_OK }
+unsafe extern "C" fn unheard(good: *mut c_void, _: *mut ffi::sqlite3, _: *const c_char, _: c_int) -> c_int {
+    if unsafe { is_due(good) } { ffi::SQLITE_IOERR } else { ffi::SQLITE_OK }
 }
 
 /// The commit after `good` more fails; `stored`: its rows are there all the same. Ends with the connection.
 pub fn commit_fails(store: &Store, good: u32, stored: bool) {
     let _ = store.write(move |tx| {
         // One more, for the commit of this very piece.
-        GOOD.set(good + 1);
-        // Safe: the connection is open and this is its thread; the hooks take no data and outlive it.
+        let good = std::ptr::from_mut(Box::leak(Box::new(Good::new(good + 1)))).cast();
+        // Safe: the connection is open and this is its thread; the hooks and their counter outlive it.
         unsafe {
             let db = tx.conn().handle();
             if stored {
-                ffi::sqlite3_wal_hook(db, Some(unheard), null_mut());
+                ffi::sqlite3_wal_hook(db, Some(unheard), good);
             } else {
-                ffi::sqlite3_commit_hook(db, Some(refuse), null_mut());
+                ffi::sqlite3_commit_hook(db, Some(refuse), good);
             }
         }
         Ok(())

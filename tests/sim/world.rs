@@ -14,7 +14,9 @@ use onceward::clock::{Clock, ManualClock, Ms};
 use onceward::job::{JobId, Step};
 use onceward::outcome::{Class, Outcome, Phase};
 use onceward::provider::{Broken, Call, Providers};
-use onceward::store::{Claim, Desk, Options, Owner, OwnerLock, PauseScope, Recorded, Store, StoreError};
+use onceward::store::{
+    Claim, Desk, Options, Owner, OwnerLock, PauseScope, Recorded, Store, StoreError, Want,
+};
 use onceward::worker::Trade;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -419,15 +421,15 @@ impl World {
             return Ok(());
         }
         for place in 1..sequence {
-            let here = || {
-                self.oracle
-                    .rows
-                    .values()
-                    .filter(|r| r.group.as_ref() == Some(group) && r.sequence == Some(place))
-            };
-            let done = match here().find(|r| r.state != "cancelled") {
+            // As they are now: a job that is recorded lets its successor go in the same commit.
+            let known = self.oracle.rows.values();
+            let here: Vec<_> = known
+                .filter(|r| r.group.as_ref() == Some(group) && r.sequence == Some(place))
+                .filter_map(|r| self.oracle.now(r.id))
+                .collect();
+            let done = match here.iter().find(|r| r.state != "cancelled") {
                 Some(row) => row.state == "settled" || row.passed_over,
-                None => here().next().is_some() || self.skipped.contains(&(group.clone(), place)),
+                None => !here.is_empty() || self.skipped.contains(&(group.clone(), place)),
             };
             ensure!(done, "{} was claimed before place {place} of {group} was done", job.key);
         }
@@ -548,8 +550,16 @@ impl World {
         let token = claim.job().lease.as_ref().map(|l| l.token);
         let good = class == Class::Ok && outcome.differs.is_none();
         let before = self.oracle.now(id).ok_or("the job is gone")?;
-        match worker.store.record(claim, outcome) {
-            Ok(recorded) => {
+        // As a thread does that wants its next job at once.
+        let wants = rng.bool() && worker.unheard.is_empty() && !worker.forsaken && worker.hands.len() < 3;
+        let want = wants.then(|| Want { lease: LEASE, still: Box::new(|| true) });
+        match worker.store.record_and_claim(claim, outcome, want) {
+            Ok((recorded, next)) => {
+                if let Some(claim) = next {
+                    self.in_turn(&claim)?;
+                    self.count("claimed with a record");
+                    worker.hands.push(Hand::Claimed(claim));
+                }
                 let after = self.oracle.now(id).ok_or("the job is gone")?;
                 worker.unheard.remove(&JobId(id));
                 if let (true, Some(seen), Recorded::As { .. }) = (harmless, seen, &recorded) {

@@ -45,7 +45,7 @@ fn rows(conn: &Connection) -> BTreeMap<String, Vec<String>> {
         "SELECT * FROM onceward_jobs",
         "SELECT seq, job_id, action, attempt, from_state, to_state, class, phase, http_status, error, detail, run_after_ms,
            started_ms, at_ms, actor, content_hash, chain FROM onceward_history",
-        "SELECT * FROM onceward_owners",
+        "SELECT nonce, name, since_ms, seen_ms, gone_ms FROM onceward_owners",
         "SELECT name, numbering, passed, given FROM onceward_groups",
         "SELECT * FROM onceward_skips",
         "SELECT seq, at_ms, actor, action, scope, name, sequence, why FROM onceward_events WHERE action <> 'migrate'",
