@@ -17,6 +17,7 @@ mod figures;
 mod file;
 mod laws;
 mod migration;
+mod next;
 mod load;
 mod order;
 mod pauses;

@@ -141,6 +141,12 @@ fn two_workers_with_different_configs_do_each_what_it_knows_and_what_one_lacks_i
     }
     assert_eq!(h.posts().len(), 5);
     assert_eq!(h.stats()["unclaimed_kinds"], serde_json::json!(["payout"]));
+    // Asked by a config that knows them, too: what counts is who works.
+    h.config(&h.scene.text());
+    assert_eq!(h.stats()["unclaimed_kinds"], serde_json::json!(["payout"]));
+    let said = h.run(&["check"]);
+    assert!(said.to_string().contains("no running worker knows it"), "{said}");
+    h.config(&other);
     let check = h.run(&["check"]);
     check.fails(&[1]);
     let named = |f: &serde_json::Value| {

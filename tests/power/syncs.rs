@@ -2,7 +2,10 @@
 
 use crate::script::{NOON, Shop};
 use crate::vfs::{Disk, Image, Op, mount};
+use onceward::outcome::{Class, Outcome};
+use onceward::store::Want;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What became of the log since `from`: how often it was synced, and whether all that was written to it is.
 fn log_since(disk: &Disk, from: usize) -> (usize, bool) {
@@ -38,6 +41,22 @@ fn each_answer_comes_after_one_sync_of_all_that_was_written() {
     let claims = shop.claim().unwrap();
     assert!(claims.len() > 1, "several are claimed at once");
     assert_eq!(log_since(&disk, before), (1, true), "{} claims, one commit", claims.len());
+}
+
+#[test]
+fn a_record_and_the_claim_of_the_next_job_are_one_sync() {
+    let (_folder, disk, mut shop) = open();
+    for n in 0..30 {
+        shop.enqueue("b", &format!("job:{n}"), n, None).unwrap();
+    }
+    shop.start().unwrap();
+    let claim = shop.claim().unwrap().remove(0);
+    let outcome = Outcome::new(Class::Ok, claim.started());
+    let want = Want { lease: Duration::from_secs(60), still: Box::new(|| true) };
+    let before = disk.log().len();
+    let (_, next) = shop.store().unwrap().record_and_claim(claim, outcome, Some(want)).unwrap();
+    assert!(next.is_some(), "there is more to do");
+    assert_eq!(log_since(&disk, before), (1, true));
 }
 
 #[test]
