@@ -215,7 +215,7 @@ fn figures(stats: &Stats) -> String {
         rows.push((format!("{} {}", p.scope, p.name), format!("paused by {}{why}", p.by)));
     }
     for kind in &stats.unclaimed_kinds {
-        rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and the config does not know it")));
+        rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and no running worker knows it")));
     }
     rows.iter().map(|(name, value)| format!("{name:<24} {value}")).collect::<Vec<_>>().join("\n")
 }

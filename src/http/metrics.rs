@@ -90,7 +90,7 @@ impl Collector for Figures {
         self.kept_back(&mut out)?;
         out.gauge(
             "unclaimed_kinds",
-            "Kinds whose jobs wait and that the config does not know",
+            "Kinds whose jobs wait and that no running worker knows",
             None,
             stats.unclaimed_kinds.len() as f64,
         )?;

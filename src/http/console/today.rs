@@ -161,7 +161,7 @@ impl News<'_> {
             }
             @for kind in &stats.unclaimed_kinds {
                 (item("bad", &format!("/jobs?kind={}", page::encode(kind)), &format!("Nobody does kind {kind}"),
-                    html! { "Jobs of it wait, and this worker’s config does not know it, or only an app does it." }))
+                    html! { "Jobs of it wait, and no running worker knows it: its config lacks it, or only an app does it." }))
             }
             @if stats.inbox_refused > 0 {
                 (item("bad", "/jobs", &plural(stats.inbox_refused, "refused row in the SQL inbox", "refused rows in the SQL inbox"),
