@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Connections at once.
 pub const MOST: usize = 512;
-const STACK: usize = 512 * 1024;
+const STACK: usize = 1024 * 1024;
 
 /// Answers requests; knows nothing of sockets.
 pub trait Handler: Send + Sync + 'static {

@@ -116,7 +116,7 @@ impl Store {
 
     /// Leases of which nobody has the claim, for the COMMIT failed and may have been written all the same. Their owner
     /// lives, so no other worker would ever take them over.
-    fn give_back_doubtful(&self) -> Result<(), StoreError> {
+    pub(super) fn give_back_doubtful(&self) -> Result<(), StoreError> {
         let mut doubtful = lock(&self.doubtful);
         if doubtful.is_empty() {
             return Ok(());

@@ -88,20 +88,32 @@ pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
     Ok(alive)
 }
 
-const CAN_DO: &str = "SELECT kinds FROM onceward_owners WHERE gone_ms IS NULL";
+const CAN_DO: &str = "SELECT nonce, kinds FROM onceward_owners WHERE gone_ms IS NULL";
 
-/// The kinds that workers can do which have not said goodbye; `None`: there is no such worker, or one has not told.
-pub(super) fn kinds_of_workers(conn: &Connection) -> Result<Option<BTreeSet<String>>, StoreError> {
+/// The kinds that the running workers know; `None`: none runs, or one has not told.
+pub(super) fn kinds_of_workers(
+    conn: &Connection,
+    store: &Path,
+) -> Result<Option<BTreeSet<String>>, StoreError> {
     let mut statement = conn.prepare_cached(CAN_DO)?;
     let mut rows = statement.query([])?;
     let mut known = None;
     while let Some(row) = rows.next()? {
-        let Some(told) = row.get::<_, Option<String>>(0)? else { return Ok(None) };
+        if !is_held(&lock_path(store, &row.get::<_, String>(0)?)) {
+            continue;
+        }
+        let Some(told) = row.get::<_, Option<String>>(1)? else { return Ok(None) };
         let kinds: Vec<String> = serde_json::from_str(&told)
             .map_err(|e| StoreError::Sqlite(format!("the kinds of a worker are not JSON: {e}")))?;
         known.get_or_insert_with(BTreeSet::new).extend(kinds);
     }
     Ok(known)
+}
+
+/// Does somebody hold the lock on this file? Asked by a shared one, for a moment: two who ask do not disturb each other,
+/// and a worker that would take over just then comes round again.
+fn is_held(lock: &Path) -> bool {
+    File::open(lock).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 impl Store {
@@ -141,6 +153,7 @@ impl Store {
 
     /// Says goodbye; nothing of this owner's is running any more.
     pub fn unregister(&self, owner: &Owner, lock: OwnerLock) -> Result<(), StoreError> {
+        self.give_back_doubtful()?;
         let (nonce, owner) = (owner.nonce.to_string(), owner.clone());
         self.write(move |tx| {
             // The history and the events keep its name. A lease it still held would need the row.

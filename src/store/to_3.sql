@@ -1,5 +1,5 @@
 -- Version 2 to 3: indexes for the lists of the console, and figures by the hour for its charts; the boot clock beside
--- what a look-up's lag runs from. As released: never to be edited.
+-- what a look-up's lag runs from; what a worker can do. Once it is released: never to be edited.
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
 CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);

@@ -206,9 +206,12 @@ impl Inner {
     /// Writes for all who stand in line. Whatever happens, the lead goes on to the next.
     fn lead(&self) {
         let _handed_on = HandOn(&self.line);
-        let mut desk = self.desk();
-        desk.batch(&self.line);
-        desk.note_written();
+        // A fault of this program's own in here must not take the caller's thread along: it hears what all of its batch hear.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let mut desk = self.desk();
+            desk.batch(&self.line);
+            desk.note_written();
+        }));
     }
 
     /// The connection's state. After a panic of this program's own the transaction is given up with its connection.
@@ -217,6 +220,7 @@ impl Inner {
             self.desk.clear_poison();
             let mut desk = poisoned.into_inner();
             desk.conn = None;
+            desk.failed = desk.failed.saturating_add(1);
             desk
         })
     }
@@ -388,13 +392,14 @@ impl Desk {
     /// Writes for the first in line and for those behind.
     fn batch(&mut self, line: &Mutex<Line>) {
         let mut batch = next_in_line(line, 256);
-        let trouble = match self.connected().and_then(begin) {
-            Ok(()) => self.fill(&mut batch, line),
-            Err(e) => Some(e),
+        // Where no transaction can be begun no piece is to blame, so none is tried alone.
+        let (begun, trouble) = match self.connected().and_then(begin) {
+            Ok(()) => (true, self.fill(&mut batch, line)),
+            Err(e) => (false, Some(e)),
         };
         match trouble {
             None => drop(self.doubts.over()),
-            Some(Trouble::Undone(_)) if batch.len() > 1 => return self.singly(batch),
+            Some(Trouble::Undone(_)) if begun && batch.len() > 1 => return self.singly(batch),
             Some(Trouble::Undone(e)) => batch.iter_mut().for_each(|piece| piece.fail(e.copy())),
             Some(Trouble::Doubtful(why)) => {
                 batch.iter_mut().for_each(|piece| piece.fail(StoreError::CommitUnknown(why.clone())));

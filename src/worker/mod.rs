@@ -302,8 +302,8 @@ impl Dispatcher {
         stop: Stop,
     ) -> Result<Dispatcher, StoreError> {
         let (work, claims) = bounded::<Claim>(options.threads);
-        // An app's closure may want a common stack; this program's own calls need little.
-        let stack = if shared.trade.handlers().is_empty() { 512 * 1024 } else { 2 * 1024 * 1024 };
+        // An app's closure may want a common stack; this program's own calls, and a write for all who wait, need less.
+        let stack = if shared.trade.handlers().is_empty() { 1024 * 1024 } else { 2 * 1024 * 1024 };
         let mut threads = Vec::with_capacity(options.threads);
         for n in 0..options.threads {
             let (shared, claims, stop) = (Arc::clone(&shared), claims.clone(), stop.clone());
@@ -473,6 +473,13 @@ impl Dispatcher {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Dispatcher {
+    /// However it ends, its threads take no more jobs by themselves.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
     }
 }
 

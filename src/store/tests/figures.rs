@@ -69,3 +69,20 @@ fn the_oldest_due_job_of_each_kind_is_found_whatever_its_priority() {
         assert_eq!(figures::oldest_due(&conn, now).unwrap(), naive, "after {n}");
     }
 }
+
+#[test]
+fn a_kind_that_no_running_worker_knows_is_named_and_a_dead_worker_is_not_asked() {
+    let mut less = desk();
+    less.kinds.retain(|kind| kind.kind != "skips");
+    let bench = Bench::with(less);
+    // As a command sees the file whose config knows all kinds, while the worker's does not.
+    let asks = open(&bench.path, &bench.clock);
+    for kind in ["b", "skips"] {
+        asks.enqueue(Bench::job(kind, kind, "{}"), "test").unwrap();
+    }
+    assert_eq!(asks.stats().unwrap().unclaimed_kinds, ["skips"]);
+    let Bench { _lock: lock, .. } = bench;
+    // Killed: the system takes the lock away, and the row stays.
+    drop(lock);
+    assert_eq!(asks.stats().unwrap().unclaimed_kinds, [] as [&str; 0]);
+}
