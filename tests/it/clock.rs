@@ -111,6 +111,22 @@ fn a_worker_that_has_the_file_by_a_link_is_seen_to_live_by_one_that_has_it_by_na
     stands_still("elsewhere/link.db");
 }
 
+/// Stops a worker while it does not hold the file's write lock: whoever stands still with that keeps everybody waiting.
+#[cfg(unix)]
+fn stop_between_writes(h: &Harness, worker: &Worker) {
+    let start = std::time::Instant::now();
+    loop {
+        signal(worker, "STOP");
+        let file = rusqlite::Connection::open(h.dir.path().join("onceward.db")).expect("the store opens");
+        file.busy_timeout(Duration::from_millis(200)).expect("a time-out");
+        if file.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
+            return;
+        }
+        signal(worker, "CONT");
+        assert!(start.elapsed() < LIMIT, "it always holds the lock");
+    }
+}
+
 #[cfg(unix)]
 fn stands_still(name: &str) {
     let mut h = Scene::new(Family::E).start();
@@ -122,7 +138,7 @@ fn stands_still(name: &str) {
     h.config(&h.scene.text().replace("\"onceward.db\"", &format!("{name:?}")));
     let mut still = h.spawn_worker(&[]);
     assert!(h.provider.wait_for(|state| state.effects.len() == 1, LIMIT));
-    signal(&still, "STOP");
+    stop_between_writes(&h, &still);
     h.config(&h.scene.text());
     let mut other = h.spawn_worker(&[]);
     h.show_until(&first, |job| {
