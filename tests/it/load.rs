@@ -100,7 +100,7 @@ fn twenty_groups_stay_in_order_over_two_workers_though_replies_are_lost() {
     h.config(&h.scene.text().replace("threads = 4", "threads = 16"));
     enqueue_many(&h, "payout", 1000, 1);
     let mut workers = [h.spawn_worker(&[]), h.spawn_worker(&[])];
-    let done = h.provider.wait_for(|state| state.effects.len() == 1000, LIMIT * 2);
+    let done = h.provider.wait_for(|state| state.effects.len() == 1000, LIMIT);
     assert!(done, "only {} effects", h.provider.state().effects.len());
     h.work_until_idle();
     for worker in &mut workers {
