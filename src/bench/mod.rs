@@ -18,8 +18,8 @@ pub struct Options<'a> {
     pub time: Duration,
     /// The program that is started as another process: this one.
     pub program: PathBuf,
-    /// Called with the name of what is measured next.
-    pub progress: &'a dyn Fn(&str),
+    /// Called with the name of what is measured next; `false` ends it there.
+    pub go_on: &'a dyn Fn(&str) -> bool,
 }
 
 /// One figure, beside its limit if it has one.
@@ -99,6 +99,10 @@ impl Bench<'_> {
         self.options.time
     }
 
+    fn begin(&self, name: &str) -> Result<(), Failed> {
+        if (self.options.go_on)(name) { Ok(()) } else { Err(Failed("stopped before its end".into())) }
+    }
+
     /// A folder of its own for each measurement, so that none reads another's rows.
     fn fresh(&self) -> Result<Folder, Failed> {
         let folder = Folder(self.dir.join(format!("{:016x}", fastrand::u64(..))));
@@ -114,10 +118,10 @@ impl Bench<'_> {
         limit: impl Fn(&Path) -> Result<f64, Failed>,
         ours: impl Fn(&Path) -> Result<f64, Failed>,
     ) -> Result<Figure, Failed> {
-        (self.options.progress)(name);
         let probe = || raw::appends(&self.dir, Duration::from_millis(100));
         let mut tries = 0;
         loop {
+            self.begin(name)?;
             tries += 1;
             let (under, over) = (self.fresh()?, self.fresh()?);
             let before = probe()?;
@@ -137,7 +141,7 @@ impl Bench<'_> {
     }
 
     fn raw(&self) -> Result<Vec<Figure>, Failed> {
-        (self.options.progress)("raw appends and commits");
+        self.begin("raw appends and commits")?;
         let appends = raw::appends(&self.dir, self.time())?;
         let mut figures = vec![self.alone("raw: 4 KiB appends, each synchronised", "/s", appends)];
         for each in [1usize, 10, 100, 1000] {
@@ -186,7 +190,7 @@ impl Bench<'_> {
     }
 
     fn waiting(&self) -> Result<Vec<Figure>, Failed> {
-        (self.options.progress)("how soon a job begins");
+        self.begin("how soon a job begins")?;
         let here = ours::wake_here(self.fresh()?.path(), self.time())?;
         let there = ours::wake_there(self.fresh()?.path(), self.time(), &self.options.program)?;
         let start = there.start.as_secs_f64() * 1e3;

@@ -7,7 +7,11 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(Args, Debug)]
@@ -50,12 +54,14 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), CliError> {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
         bar.set_style(style);
     }
-    let progress = |what: &str| {
+    let stop = stopped().map_err(|e| io("signals cannot be listened to", e))?;
+    let go_on = |what: &str| {
         bar.set_message(what.to_string());
         bar.tick();
+        !stop.load(Ordering::Relaxed)
     };
     let time = Duration::from_secs_f64(args.seconds);
-    let options = Options { dir: dir.clone(), time, program, progress: &progress };
+    let options = Options { dir: dir.clone(), time, program, go_on: &go_on };
     let figures = bench::run(&options);
     bar.finish_and_clear();
     let figures = figures.map_err(|e| io("the measurement failed", std::io::Error::other(e)))?;
@@ -63,6 +69,17 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), CliError> {
     let view =
         ReportView { directory: &dir, figures: figures.iter().map(view).collect(), words: words.clone() };
     context.out.result(&view, || format!("{}\n\n{}", table(&figures), words.join("\n")))
+}
+
+/// Set by the first SIGTERM or SIGINT, so that what was written goes away; the second ends the process at once.
+fn stopped() -> Result<Arc<AtomicBool>, std::io::Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag unset.
+        register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// The folder of the store, or this one where there is no config.

@@ -39,7 +39,7 @@ const KEY_OF: &str =
 const SET_BACKS: &str =
     "SELECT count(*) FROM onceward_events WHERE seq > ?1 AND seq <= ?2 AND action = 'clock'";
 /// The states are named twice so that the partial index is used.
-const UNKNOWN: &str = "SELECT coalesce(i.first_sent_ms, i.requested_ms, i.created_ms) AS since, i.key
+pub(super) const UNKNOWN: &str = "SELECT coalesce(i.first_sent_ms, i.requested_ms, i.created_ms) AS since, i.key
   FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled' AND j.state = 'unknown' AND j.kind <> ?1
   ORDER BY since LIMIT 1";

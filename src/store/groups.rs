@@ -44,7 +44,7 @@ const WAITING: &str = "SELECT count(*) FROM onceward_jobs
   WHERE group_name = ?1 AND group_name IS NOT NULL AND state IN ('waiting','parked') AND passed_over = 0
     AND state = 'waiting'";
 /// Each half reads an index that holds open places only, however long the group's past is.
-const OPEN: &str = "SELECT o.sequence, i.key, o.state, o.run_after_ms FROM (
+pub(super) const OPEN: &str = "SELECT o.sequence, i.key, o.state, o.run_after_ms FROM (
     SELECT id, sequence, state, run_after_ms FROM onceward_jobs INDEXED BY onceward_jobs_out
       WHERE group_name = ?1 AND group_name IS NOT NULL AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled'
     UNION ALL

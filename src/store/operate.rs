@@ -111,8 +111,9 @@ impl Store {
             (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let actor = actor.to_string();
         let answer = self.write(move |tx| {
-            let (job, intent) = rows::load(tx.conn(), id)?
-                .ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no job {id}")))?;
+            let Some((job, intent)) = rows::load(tx.conn(), id)? else {
+                return Ok(Err(Refusal::new(Code::NotFound, format!("there is no job {id}"))));
+            };
             let now = Store::present(clock.as_ref());
             change(&Work { tx, desk: desk.as_ref(), namespace: &namespace, now, job, intent, actor: &actor })
         })?;

@@ -181,10 +181,10 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
 
 /// Who holds a waiting job back: the group's member that is on its way, else the lowest open place before it, else the
 /// place that is missing. Both queries read open places only, however long the group's past is.
-const AHEAD: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
+pub(super) const AHEAD: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state <> 'waiting' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled'
   LIMIT 1";
-const BEFORE: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
+pub(super) const BEFORE: &str = "SELECT i.key FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
   WHERE j.group_name = ?1 AND j.group_name IS NOT NULL AND j.state IN ('waiting','parked') AND j.passed_over = 0
     AND j.sequence < ?2 ORDER BY j.sequence LIMIT 1";
 

@@ -134,7 +134,7 @@ const RESUME: &str = "UPDATE onceward_holds SET paused_ms = NULL, paused_by = NU
   WHERE scope = ?1 AND name = ?2";
 const FORGET: &str = "DELETE FROM onceward_holds WHERE scope = ?1 AND name = ?2";
 /// At most one job of a group is out of `waiting`; the others are marked when they are set free.
-const MARK: &str = "UPDATE onceward_jobs SET group_paused = ?2
+pub(super) const MARK: &str = "UPDATE onceward_jobs SET group_paused = ?2
   WHERE group_name = ?1 AND group_name IS NOT NULL AND state <> 'waiting' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled'";
 
 fn mark_group(tx: &Tx<'_>, scope: PauseScope, name: &str, paused: bool) -> Result<(), StoreError> {

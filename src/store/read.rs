@@ -6,6 +6,7 @@ use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
 use rusqlite::Connection;
+use std::collections::HashSet;
 
 /// One job with everything known about it.
 #[derive(Clone, Debug)]
@@ -75,10 +76,14 @@ impl Store {
         }
         let now = self.clock.now();
         let paused = pauses::kinds(&conn)?;
+        let mut seen = HashSet::new();
         let mut statement = conn.prepare_cached(OPEN)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (kind, running, waits): (String, bool, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if !seen.insert((kind.clone(), running, waits)) {
+                continue;
+            }
             let Some(kind) = self.desk.kind(&kind) else { continue };
             let cannot_ask = kind.terms.external || (waits && kind.terms.lookup.is_none());
             let health = holds::read(&conn, &kind.provider)?.health(now);
@@ -107,9 +112,12 @@ impl Store {
     }
 }
 
-const OPEN: &str = "SELECT DISTINCT j.kind, j.state = 'running', i.accepted = 1 AND i.named IS NULL
-  FROM onceward_jobs j JOIN onceward_intents i ON i.id = j.id
-  WHERE j.state IN ('scheduled','ready','unknown','running') AND (j.group_paused = 0 OR j.state = 'running')";
+pub(super) const OPEN: &str = "SELECT kind, 1, 0 FROM onceward_jobs WHERE state = 'running'
+  UNION ALL
+  SELECT j.kind, 0, i.accepted = 1 AND i.named IS NULL
+  FROM onceward_jobs j INDEXED BY onceward_jobs_open CROSS JOIN onceward_intents i ON i.id = j.id
+  WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled'
+    AND j.state IN ('scheduled','ready','unknown') AND j.group_paused = 0";
 
 fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
     tell(conn, rows::must_load(conn, id)?, now)

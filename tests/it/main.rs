@@ -10,6 +10,8 @@ mod api_doors;
 mod api_edges;
 mod audit;
 mod backup;
+#[cfg(unix)]
+mod bench;
 mod child;
 mod cli;
 mod clock;

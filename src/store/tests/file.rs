@@ -76,13 +76,19 @@ fn a_write_that_fails_or_panics_spoils_no_other_of_its_batch() {
 }
 
 #[test]
-fn the_claim_reads_indexes_only_whatever_else_is_in_the_file() {
+fn what_a_worker_asks_again_and_again_reads_indexes_only_whatever_else_is_in_the_file() {
     let bench = Bench::new();
     let conn = bench.store.reader().unwrap();
     for (sql, index) in [
         (claim::HEADS, "onceward_jobs_claim"),
         (claim::DUE, "onceward_jobs_due"),
         (claim::NEXT, "onceward_jobs_due"),
+        (read::OPEN, "onceward_jobs_open"),
+        (order::AHEAD, "onceward_jobs_out"),
+        (order::BEFORE, "onceward_jobs_queue"),
+        (pauses::MARK, "onceward_jobs_out"),
+        (groups::OPEN, "onceward_jobs_queue"),
+        (alerts::UNKNOWN, "onceward_jobs_open"),
     ] {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         for parameter in 1..=statement.parameter_count() {
@@ -95,8 +101,15 @@ fn the_claim_reads_indexes_only_whatever_else_is_in_the_file() {
             plan.push('\n');
         }
         assert!(plan.contains(index), "{sql}\n{plan}");
-        assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
-        let scans = plan.lines().filter(|l| l.starts_with("SCAN") && !l.contains(index)).count();
+        // Sorted are a hundred places of a group, and the unknowns of which the oldest is wanted.
+        let may_sort = [groups::OPEN, alerts::UNKNOWN].contains(&sql);
+        assert!(may_sort || !plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
+        // Whole are read an index of what runs, and the hundred places of a group.
+        let short = |line: &str| line.contains("INDEX onceward_jobs_running") || line == "SCAN (subquery-2)";
+        let scans = plan
+            .lines()
+            .filter(|l| l.starts_with("SCAN") && !l.contains(index) && !short(l))
+            .count();
         assert_eq!(scans, 0, "{sql}\n{plan}");
     }
 }
