@@ -27,7 +27,7 @@ impl Systemd {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty())?;
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-        let watchdog = number("WATCHDOG_USEC").filter(|_| ours).map(Duration::from_micros);
+        let watchdog = number("WATCHDOG_USEC").filter(|usec| ours && *usec > 0).map(Duration::from_micros);
         Some(Systemd { socket, watchdog })
     }
 

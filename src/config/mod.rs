@@ -23,6 +23,7 @@ pub use key::{KeyChars, KeyPlace, KeyRule};
 pub use profile::{
     About, BodyCode, Certainty, Duplicate, Fact, KeyScope, Profile, ReplayMarker, StatusRule, Statuses,
 };
+pub(crate) use read::RESERVED_HEADERS;
 pub use read::parse_duration;
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits, major};

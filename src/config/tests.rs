@@ -234,6 +234,12 @@ fn providers_are_refused_where_they_would_leak_or_cannot_work() {
         "providers.bank.auth.header.name",
         "cannot travel",
     );
+    check(
+        "auth = { bearer = { env = \"ONCEWARD_TEST_UNSET_B\" } }",
+        "auth = { oauth2 = { token_url = 'http://bank.example/t', client_id = { env = 'A' }, client_secret = { env = 'B' } } }",
+        "providers.bank.auth.oauth2.token_url",
+        "plain http",
+    );
     // Generic keys may be the credential's, for all that anybody knows.
     check(
         "auth = { bearer",

@@ -407,7 +407,7 @@ fn stats(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     Response::json(200, &view::stats(&stats))
 }
 
-/// 200 only while the worker goes round, which it does by writing, and the store's own thread runs.
+/// 200 only while the worker goes round, no outcome waits to be written, and the store's own thread runs.
 fn health(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     if ask.app.worker.is_alive() && ask.app.store.writer_is_alive() {
         return Response::json(200, &serde_json::json!({ "status": "ok" }));

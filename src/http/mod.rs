@@ -55,6 +55,9 @@ pub fn start(config: Arc<Config>, store: Arc<Store>, worker: Stop) -> io::Result
     Ok(Some(server))
 }
 
+/// 9999-12-31T23:59:59Z.
+const LAST_HTTP_DATE_MS: u64 = 253_402_300_799_000;
+
 /// All that is served: the API, and the console beside it.
 struct Site {
     app: Arc<App>,
@@ -66,7 +69,8 @@ impl Handler for Site {
     }
 
     fn date(&self) -> String {
-        let now = u64::try_from(self.app.clock.now().0).unwrap_or(0);
+        // The form of this date ends with the year 9999.
+        let now = u64::try_from(self.app.clock.now().0).unwrap_or(0).min(LAST_HTTP_DATE_MS);
         httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now))
     }
 }

@@ -165,7 +165,7 @@ impl Providers {
             started,
             now: self.clock.now(),
         };
-        let outcome = match exchange {
+        let mut outcome = match exchange {
             Ok(answer) => match call.step {
                 Step::Send if blind(&answer, provider) => unread(&answer, &ask),
                 Step::Send => reply::send(&answer, &ask),
@@ -174,6 +174,8 @@ impl Providers {
             },
             Err(broken) => unanswered(call.step, broken, &ask),
         };
+        // What does not fit is told in the provider's own words.
+        outcome.differs = outcome.differs.map(|why| redact::words(&why, &credential.secrets));
         if outcome.http_status == Some(401) && matches!(provider.auth, Some(Auth::OAuth2(_))) {
             self.tokens.refused(&provider.name, &credential);
         }

@@ -16,9 +16,11 @@ const MASK: &str = "…";
 /// The most of an error's text that is kept; a provider may have written part of it.
 const WORDS_LIMIT: usize = 1000;
 
-/// An error's text without the secrets and card numbers in it, and not longer than anybody reads.
+/// An error's text without the secrets and card numbers in it, without control characters but line ends (it is shown on
+/// terminals, by the log too), and not longer than anybody reads.
 pub fn words(text: &str, secrets: &[String]) -> String {
-    shorten(&cards(&named(&own(text, secrets))), WORDS_LIMIT).to_string()
+    let masked = cards(&named(&own(text, secrets)));
+    shorten(&masked, WORDS_LIMIT).replace(|c: char| c.is_control() && c != '\n', " ")
 }
 
 /// Text of any length without the secrets that it names and without card numbers: mask before you cut.
@@ -254,6 +256,11 @@ mod tests {
         assert!(!body(doc.as_bytes(), &[]).unwrap().contains("s3cr3t"));
         assert_eq!(body(b" \n", &[]), None);
         assert!(body(b"\xff\xfe", &[]).is_some());
+    }
+
+    #[test]
+    fn words_cannot_steer_a_terminal() {
+        assert_eq!(words("a\u{1b}[2Jb\u{7}c\nd\u{9b}e", &[]), "a [2Jb c\nd e");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Makes requests: the frozen one from a kind's templates, and the addresses of look-ups and fetches.
 
-use crate::config::{Auth, Duplicate, Encoding, KeyPlace, Kind, Provider, RequestTemplate, Values};
+use crate::config::{
+    Auth, Duplicate, Encoding, KeyPlace, Kind, Provider, RESERVED_HEADERS, RequestTemplate, Values,
+};
 use crate::intent::{Frozen, Intent};
 use crate::job::Job;
 use crate::json::Json;
@@ -8,23 +10,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// All that RFC 3986 does not call unreserved.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Headers that the transport sets itself, or that carry secrets: a fixed one would send a request in two readings, or
-/// store a secret in the file.
-const RESERVED: [&str; 12] = [
-    "accept-encoding",
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "expect",
-    "te",
-    "trailer",
-    "upgrade",
-];
 
 /// Renders the request of the intent's present generation. What is returned is what is stored and sent, byte for byte.
 pub fn freeze(kind: &Kind, provider: &Provider, job: &Job, intent: &Intent) -> Result<Frozen, String> {
@@ -130,7 +115,7 @@ fn headers(
     }
     let of_auth = |name: &str| matches!(&provider.auth, Some(Auth::Header { name: own, .. }) if own.eq_ignore_ascii_case(name));
     for (name, value) in &template.headers {
-        if of_auth(name) || RESERVED.iter().any(|r| name.eq_ignore_ascii_case(r)) {
+        if of_auth(name) || RESERVED_HEADERS.iter().any(|r| name.eq_ignore_ascii_case(r)) {
             return Err(format!(
                 "the header {name} cannot be a fixed one: it is set by onceward, or belongs into `auth`"
             ));

@@ -225,7 +225,9 @@ impl Round<'_> {
         for (index, provider) in self.desk.providers().iter().enumerate() {
             let busy = in_flight.get(provider.name.as_str()).copied().unwrap_or(0);
             let room = holds::room(self.tx, provider, busy)?;
-            claimed.next = earlier(claimed.next, room.again);
+            if room.calls == 0 {
+                claimed.next = earlier(claimed.next, room.again);
+            }
             let want = room.calls.min(most);
             if want > 0 {
                 for kind in self.desk.kinds().iter().filter(|k| k.provider == provider.name) {
@@ -241,6 +243,7 @@ impl Round<'_> {
         for head in heads {
             let (room, taken) = &mut rooms[head.provider];
             if taken.len() >= room.calls {
+                claimed.next = earlier(claimed.next, room.again);
                 continue;
             }
             if claimed.claims.len() >= most {

@@ -3,6 +3,7 @@
 //! An event is written in the transaction of what it tells of, so that neither is there without the other. Nothing
 //! deletes or changes one.
 
+use super::audit::Head;
 use super::history::{digest, link};
 use super::{PauseScope, Store, StoreError, Tx};
 use crate::clock::Ms;
@@ -229,6 +230,24 @@ const DENIED_NOW: &str = "SELECT count(*) FROM
   WHERE action = 'denied' AND at_ms > ?2";
 
 impl Store {
+    /// The end of the events' chain; `None` if nothing was recorded yet.
+    pub fn events_head(&self) -> Result<Option<Head>, StoreError> {
+        Ok(self
+            .reader()?
+            .prepare_cached("SELECT seq, chain FROM onceward_events ORDER BY seq DESC LIMIT 1")?
+            .query_row([], |row| Ok(Head { seq: row.get(0)?, chain: row.get(1)? }))
+            .optional()?)
+    }
+
+    /// The chain hash of one event; `None` if there is no such event.
+    pub fn events_chain_at(&self, seq: i64) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self
+            .reader()?
+            .prepare_cached("SELECT chain FROM onceward_events WHERE seq = ?1")?
+            .query_row([seq], |row| row.get(0))
+            .optional()?)
+    }
+
     /// Somebody was turned away at `door` (`api`, `console`), coming from `origin` (an address). Each is counted in
     /// `denied`; at most 60 a minute are written as events. What comes from outside is shortened, and is written
     /// without control characters; give no part of the token itself. `unwritten`: so many more were turned away since the

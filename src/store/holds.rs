@@ -118,7 +118,7 @@ pub struct Room {
     pub calls: usize,
     /// The call that goes is the probe of a hold that is over.
     pub probe: bool,
-    /// When to look again, if something but a finishing call would make more room.
+    /// When there will be more, if something but a finishing call makes it.
     pub again: Option<Ms>,
     row: Paused,
 }
@@ -137,11 +137,12 @@ pub fn room(tx: &Tx<'_>, provider: &ProviderDesk, in_flight: u32) -> Result<Room
             match provider.rate {
                 None => (free, false, None),
                 Some(rate) => {
-                    let tokens = refill(rate, row.tokens, now);
-                    let wait = ((1.0 - tokens).max(0.0) / rate * 1000.0).ceil();
-                    let again = (tokens < 1.0).then_some(Ms(now.0.saturating_add(wait as i64)));
                     // A count of tokens is small and not negative.
-                    (free.min(tokens as usize), false, again)
+                    let tokens = refill(rate, row.tokens, now);
+                    let whole = tokens as usize;
+                    let wait = ((1.0 - tokens.fract()) / rate * 1000.0).ceil();
+                    let again = (whole < free).then_some(Ms(now.0.saturating_add(wait as i64)));
+                    (free.min(whole), false, again)
                 }
             }
         }

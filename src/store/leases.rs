@@ -7,7 +7,7 @@
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::Action;
 use super::record::Recorder;
-use super::{Store, StoreError, Tx, rows, schema};
+use super::{Store, StoreError, Tx, holds, rows, schema};
 use crate::clock::{Ms, millis};
 use crate::intent::Intent;
 use crate::job::{Job, JobId, Step};
@@ -81,8 +81,12 @@ pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
                 continue;
             }
         };
+        // Somebody who only looks holds it for a moment.
         if lock.try_lock().is_err() {
-            alive.push(nonce);
+            std::thread::sleep(Duration::from_millis(20));
+            if lock.try_lock().is_err() {
+                alive.push(nonce);
+            }
         }
     }
     Ok(alive)
@@ -126,7 +130,8 @@ impl Store {
             why: format!("the worker's lock file could not be {what}: {e}"),
         };
         let file = File::create_new(&path).map_err(|e| unusable("made", &e))?;
-        file.try_lock().map_err(|e| unusable("locked", &e))?;
+        // Nobody else wants it for longer than a look takes.
+        file.lock().map_err(|e| unusable("locked", &e))?;
         let lock = OwnerLock { path: path.clone(), _file: file };
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
@@ -200,12 +205,14 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Takes over whatever dead workers left running. Returns how many jobs that were.
+    /// Takes over whatever dead workers left running. Returns how many jobs that were. What cannot be taken over keeps
+    /// nobody from the rest; the first error is given in the end.
     ///
     /// A missing lock file is no proof that its owner is dead (somebody may have tidied up), so then the lease must
     /// have run out as well.
     pub fn recover(&self, owner: &Owner) -> Result<usize, StoreError> {
         let mut taken = 0;
+        let mut failed = None;
         for (nonce, expires) in self.strangers(owner)? {
             let path = lock_path(&self.path, &nonce);
             let lock = match File::options().read(true).write(true).open(&path) {
@@ -224,15 +231,22 @@ impl Store {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && expires < self.clock.now() => None,
                 Err(_) => continue,
             };
-            taken += self.take_over(owner, &nonce)?;
+            match self.take_over(owner, &nonce, lock.is_some()) {
+                Ok(jobs) => taken += jobs,
+                Err(e) => {
+                    failed.get_or_insert(e);
+                    continue;
+                }
+            }
             // Held until the take-over is on disk, so that two workers don't do it at once.
             drop(lock);
             let _ = std::fs::remove_file(&path);
         }
-        Ok(taken)
+        failed.map_or(Ok(taken), Err)
     }
 
-    fn take_over(&self, owner: &Owner, nonce: &str) -> Result<usize, StoreError> {
+    /// `proved`: its lock was had. Else only what has run out by now is taken, whatever was read before: it may live.
+    pub(super) fn take_over(&self, owner: &Owner, nonce: &str, proved: bool) -> Result<usize, StoreError> {
         let (desk, clock, namespace) =
             (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
@@ -242,12 +256,17 @@ impl Store {
             let left: Vec<(i64, String, String, i64)> = tx
                 .conn()
                 .prepare_cached(LEFT)?
-                .query_map([&nonce], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
+                .query_map((&nonce, proved, tx.now().0), |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                })?
                 .collect::<Result<_, _>>()?;
             for (id, step, phase, started) in &left {
                 recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor)?;
             }
-            gone(tx, &nonce)?;
+            let more: bool = tx.conn().prepare_cached(RUNS)?.query_row([&nonce], |row| row.get(0))?;
+            if !more {
+                gone(tx, &nonce)?;
+            }
             Ok(left.len())
         })
     }
@@ -292,7 +311,9 @@ const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.see
   WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce
   ORDER BY o.since_ms";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
-  WHERE state = 'running' AND lease_owner = ?1 ORDER BY id";
+  WHERE state = 'running' AND lease_owner = ?1 AND (?2 OR lease_expires_ms < ?3) ORDER BY id";
+const RUNS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs WHERE state = 'running' AND lease_owner = ?1)";
+
 /// Keeps the highest time seen, by which the next start notices a clock that was set back meanwhile.
 fn seen(tx: &Tx<'_>) -> Result<(), StoreError> {
     tx.conn().prepare_cached(HIGHEST)?.execute([tx.now().0.to_string()])?;
@@ -362,25 +383,28 @@ impl Recorder<'_> {
         outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
         outcome.error = Some("the worker died while this was in flight".into());
         let step = Step::parse(step).unwrap_or(Step::Send);
-        let fallback = fallback_kind(&job, &intent);
+        let fallback = fallback_kind(&job, &intent, outcome.phase);
         let (kind, scope) = match self.desk.kind(&job.kind) {
             Some(kind) => (kind, self.desk.scope(&job.kind)),
             // Recovery needs no config: without the kind's terms the job becomes a due unknown all the same.
             None => (&fallback, intent.scope.clone().unwrap_or_default()),
         };
-        self.apply(&job, &intent, kind, &scope, step, &outcome, Action::Crash, actor).map(|_| ())
+        self.apply(&job, &intent, kind, &scope, step, &outcome, Action::Crash, actor)?;
+        // It may have been the probe of a provider that its kind goes to no more.
+        holds::give_up_probe(self.tx, id)
     }
 }
 
 /// The terms of a kind that this worker does not know: whoever knows it plans anew, so only "not certain" must hold.
-fn fallback_kind(job: &Job, intent: &Intent) -> super::KindDesk {
+fn fallback_kind(job: &Job, intent: &Intent, phase: Option<Phase>) -> super::KindDesk {
     use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
     super::KindDesk {
         kind: job.kind.clone(),
         // It may have been its provider's probe.
         provider: intent.provider.clone().unwrap_or_else(|| job.kind.clone()),
         terms: Terms {
-            family: Family::B,
+            // Only what marks its first byte is ever left `claimed`, which then proves that nothing was sent.
+            family: if phase == Some(Phase::Claimed) { Family::E } else { Family::B },
             window: None,
             lookup: Some(LookupTerms { lag: Duration::ZERO, authoritative: false }),
             external: false,

@@ -294,7 +294,9 @@ impl<T: Send, F: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send> Piece for Job<T
     }
 
     fn answer(self: Box<Self>) {
-        let Job { result, reply, .. } = *self;
+        let Job { work, result, reply } = *self;
+        // First, for the caller may want back what the work had borrowed.
+        drop(work);
         // Nobody waits any more if the caller's thread is gone; the write stands all the same.
         let _ = reply.send(Turn::Answer(result.unwrap_or(Err(StoreError::Closed))));
     }
@@ -439,10 +441,22 @@ impl Desk {
     /// One piece failed, or SQLite has rolled the whole batch back after FULL or an I/O error: each piece gets a transaction
     /// of its own, so that one that can't be written does not take the others along.
     fn singly(&mut self, batch: Vec<Box<dyn Piece>>) {
+        let mut locked: Option<StoreError> = None;
         for mut piece in batch {
+            if let Some(e) = &locked {
+                // Each try may wait long for the lock, and no piece is to blame.
+                piece.fail(e.copy());
+                piece.answer();
+                continue;
+            }
             let trouble = match self.connected().and_then(begin) {
                 Ok(()) => self.alone(piece.as_mut()),
-                Err(e) => Some(e),
+                Err(e) => {
+                    if let Trouble::Undone(e) = &e {
+                        locked = Some(e.copy());
+                    }
+                    Some(e)
+                }
             };
             match trouble {
                 None => drop(self.doubts.over()),

@@ -1,5 +1,5 @@
-//! The anchor: the end of the history's chain, written now and then to a file elsewhere, so that a file whose history
-//! was made anew with a chain of its own is found, and one that was put back from a copy by hand too.
+//! The anchor: the ends of the history's and the events' chains, written now and then to a file elsewhere, so that a file whose
+//! record was made anew with a chain of its own is found, and one that was put back from a copy by hand too.
 //!
 //! An anchor that cannot be written is told loudly and stops nothing.
 
@@ -19,25 +19,40 @@ struct Line {
     instance: String,
     seq: i64,
     chain: String,
+    /// The end of the events' chain, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    events: Option<End>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct End {
+    seq: i64,
+    chain: String,
 }
 
 /// A line is much shorter.
 const LONGEST: u64 = 4096;
 
-/// Appends where the chain ends now, and waits until it is on disk.
-pub fn append(store: &Store, path: &Path) {
-    if let Err(e) = try_append(store, path) {
+/// Appends where the chains end now, and waits until it is on disk. `false`: it could not be written, and that is logged.
+pub fn append(store: &Store, path: &Path) -> bool {
+    let written = try_append(store, path);
+    if let Err(e) = &written {
         log::error!("THE AUDIT IS NOT ANCHORED: {} could not be written: {e}", path.display());
     }
+    written.is_ok()
 }
 
 fn try_append(store: &Store, path: &Path) -> Result<(), String> {
     let head = store.chain_head().map_err(|e| e.to_string())?;
     let instance = store.instance().map_err(|e| e.to_string())?;
     let at = store.clock().now().rfc3339();
-    let line = Line { at, instance, seq: head.seq, chain: hex(&head.chain) };
-    let mut text = serde_json::to_string(&line).map_err(|e| e.to_string())?;
-    text.push('\n');
+    let events = store.events_head().map_err(|e| e.to_string())?;
+    let events = events.map(|head| End { seq: head.seq, chain: hex(&head.chain) });
+    let line = Line { at, instance, seq: head.seq, chain: hex(&head.chain), events };
+    // In a line of its own, whatever a full disk or a power cut left of the last one.
+    let torn = ends_in_a_line(path).is_some_and(|whole| !whole);
+    let text = serde_json::to_string(&line).map_err(|e| e.to_string())?;
+    let text = format!("{}{text}\n", if torn { "\n" } else { "" });
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -49,6 +64,15 @@ fn try_append(store: &Store, path: &Path) -> Result<(), String> {
         sync_folder(path).map_err(|e| e.to_string())?;
     }
     store.note_anchor().map_err(|e| e.to_string())
+}
+
+/// `None`: there is no file, or nothing in it.
+fn ends_in_a_line(path: &Path) -> Option<bool> {
+    let mut file = File::open(path).ok()?;
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1)).ok()?;
+    file.read_exact(&mut last).ok()?;
+    Some(last == *b"\n")
 }
 
 /// Refuses a file that ends before its own anchor: it was put back from a copy by hand, and what was sent since is not in
@@ -112,10 +136,16 @@ pub fn check(store: &Store, path: &Path) -> Result<Result<Anchored, std::io::Err
             Err(e) => return Ok(Err(e)),
         }
         number += 1;
-        let wrong = match serde_json::from_slice::<Line>(&bytes) {
-            // A line that was being written when the power went.
-            Err(_) if !bytes.ends_with(b"\n") => None,
+        let wrong = match serde_json::from_slice::<Line>(bytes.trim_ascii_end()) {
+            // A line that was being written when the power went, or the room on the disk.
+            Err(e) if e.is_eof() => None,
             Err(e) => Some(format!("it cannot be read: {e}")),
+            Ok(line) if events_differ(store, &line, line.instance == instance || restored.is_none())? => {
+                Some(format!(
+                    "the events had another chain at {}: they were rewritten, or some are gone",
+                    line.at
+                ))
+            }
             Ok(line) if line.seq <= 0 => None,
             Ok(line) => match store.chain_at(line.seq)? {
                 Some(chain) if hex(&chain) == line.chain => {
@@ -137,6 +167,16 @@ pub fn check(store: &Store, path: &Path) -> Result<Result<Anchored, std::io::Err
         if let Some(what) = wrong.filter(|_| anchored.breaks.len() < 20) {
             anchored.breaks.push(format!("anchor line {number}: {what}"));
         }
+    }
+}
+
+/// Are the events not what they were? A line of before a restore does not bind them: the copy may have had fewer.
+fn events_differ(store: &Store, line: &Line, binds: bool) -> Result<bool, StoreError> {
+    match &line.events {
+        Some(end) if binds => {
+            Ok(store.events_chain_at(end.seq)?.is_none_or(|chain| hex(&chain) != end.chain))
+        }
+        _ => Ok(false),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::clock::millis;
 use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How often it looks around.
 const ROUND: Duration = Duration::from_secs(1);
+/// An anchor that could not be written is tried again after this.
+const UNANCHORED: Duration = Duration::from_secs(60);
 /// A wall clock that lags the monotonic one by less than this was not set back, only read at another moment.
 const SET_BACK_MIN_MS: i64 = 2000;
 
@@ -22,6 +25,13 @@ const SET_BACK_MIN_MS: i64 = 2000;
 pub struct Keeper {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Tells it to end, and does not wait: its round may take long on a file that is locked.
+    pub fn leave(mut self) {
+        drop(self.thread.take());
+    }
 }
 
 impl Drop for Keeper {
@@ -45,41 +55,49 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name("onceward-keeper".into())
         .spawn(move || {
-            let mut watch = Watch { wall: shared.store.clock().now().0, at: Instant::now() };
+            let mut watch = Watch::new(shared.store.clock().now().0);
             let mut renewed = Instant::now();
             let (unrenewed, unseen) = (Pace::default(), Pace::default());
             let mut alerts = alerts::Watch::default();
-            let mut anchored: Option<Instant> = None;
+            // When it was last tried, and how long until it is again.
+            let mut anchored: Option<(Instant, Duration)> = None;
+            let faults = Pace::default();
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
-                look_at_disk(&shared, options.free_disk);
-                watch.look(&shared);
-                shared.trade.handlers().name_overdue();
-                if let Some(anchor) = &shared.trade.config().anchor
-                    && anchored.is_none_or(|at| at.elapsed() >= anchor.every)
-                {
-                    anchored = Some(Instant::now());
-                    anchor::append(&shared.store, &anchor.file);
-                }
-                if alerts.look(&shared) {
-                    wake.wake();
-                }
-                if rota.look(&shared.store) {
-                    wake.wake();
-                }
-                if renewed.elapsed() * 3 >= options.lease {
-                    renewed = Instant::now();
-                    complain(
-                        "leases could not be renewed",
-                        &unrenewed,
-                        shared.store.renew(&owner, options.lease),
+                let round = catch_unwind(AssertUnwindSafe(|| {
+                    look_at_disk(&shared, options.free_disk);
+                    watch.look(&shared);
+                    shared.trade.handlers().name_overdue();
+                    if let Some(anchor) = &shared.trade.config().anchor
+                        && anchored.is_none_or(|(at, pause)| at.elapsed() >= pause)
+                    {
+                        let written = anchor::append(&shared.store, &anchor.file);
+                        let pause = if written { anchor.every } else { anchor.every.min(UNANCHORED) };
+                        anchored = Some((Instant::now(), pause));
+                    }
+                    if alerts.look(&shared) {
+                        wake.wake();
+                    }
+                    if rota.look(&shared.store) {
+                        wake.wake();
+                    }
+                    if renewed.elapsed() * 3 >= options.lease {
+                        renewed = Instant::now();
+                        let kept = shared.store.renew(&owner, options.lease);
+                        complain("leases could not be renewed", &unrenewed, kept);
+                    }
+                    let recovered = shared.store.recover(&owner);
+                    if let Ok(n @ 1..) = recovered {
+                        log::warn!("{n} jobs of dead workers were taken over");
+                        wake.wake();
+                    }
+                    complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
+                }));
+                // Whatever it was, what the others of a round do must go on.
+                if round.is_err() && faults.due() {
+                    log::error!(
+                        "a round of the keeper ended in a fault of this program's own; please report it"
                     );
                 }
-                let recovered = shared.store.recover(&owner);
-                if let Ok(n @ 1..) = recovered {
-                    log::warn!("{n} jobs of dead workers were taken over");
-                    wake.wake();
-                }
-                complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
             }
         })
         .map_err(|e| StoreError::Sqlite(format!("the keeper thread could not be started: {e}")))?;
@@ -98,9 +116,16 @@ fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
 struct Watch {
     wall: i64,
     at: Instant,
+    /// A set-back that could not be recorded yet.
+    owed: Duration,
+    unrecorded: Pace,
 }
 
 impl Watch {
+    fn new(wall: i64) -> Watch {
+        Watch { wall, at: Instant::now(), owed: Duration::ZERO, unrecorded: Pace::default() }
+    }
+
     fn look(&mut self, shared: &Shared) {
         let clock = shared.store.clock();
         let (peak, wall, at) = (clock.take_peak().0, clock.now().0, Instant::now());
@@ -109,10 +134,16 @@ impl Watch {
         let back = expected.max(peak).saturating_sub(wall);
         (self.wall, self.at) = (wall, at);
         if back > SET_BACK_MIN_MS {
-            let back = Duration::from_millis(back.unsigned_abs());
-            let set_back = shared.store.set_back(back);
-            complain("a clock that was set back could not be recorded", &Pace::default(), set_back);
+            self.owed = self.owed.saturating_add(Duration::from_millis(back.unsigned_abs()));
         }
+        if self.owed.is_zero() {
+            return;
+        }
+        let set_back = shared.store.set_back(self.owed);
+        if set_back.is_ok() {
+            self.owed = Duration::ZERO;
+        }
+        complain("a clock that was set back could not be recorded", &self.unrecorded, set_back);
     }
 }
 
@@ -133,5 +164,49 @@ pub fn look_at_disk(shared: &Shared, floor: u64) {
         );
     } else if !low && shared.disk_told.over() {
         log::warn!("there is room on the disk again: {free} bytes are free");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, ManualClock, Ms};
+    use crate::config::Config;
+    use crate::store::{Desk, Store};
+    use crate::worker::Trade;
+
+    #[test]
+    fn a_set_back_that_cannot_be_recorded_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::parse("", &dir.path().join("onceward.toml")).unwrap();
+        let manual = Arc::new(ManualClock::at(Ms(1_800_000_000_000)));
+        let clock: Arc<dyn Clock> = manual.clone();
+        let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
+        let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
+        let desk: Arc<dyn Desk> = trade.clone();
+        let store = Arc::new(Store::open(&dir.path().join("t.db"), file, Arc::clone(&clock), desk).unwrap());
+        let shared = Shared::new(store, trade, Duration::from_secs(60), &Stop::new());
+        let sql = |text: &'static str| {
+            shared.store.write(move |tx| Ok(tx.conn().execute_batch(text)?)).unwrap();
+        };
+        let recorded = || {
+            shared
+                .store
+                .write(|tx| {
+                    let events = "SELECT count(*) FROM onceward_events WHERE action = 'clock'";
+                    Ok(tx.conn().query_row(events, [], |row| row.get::<_, i64>(0))?)
+                })
+                .unwrap()
+        };
+        let mut watch = Watch::new(clock.now().0);
+        sql("ALTER TABLE onceward_holds RENAME TO gone");
+        manual.step(-3_600_000);
+        watch.look(&shared);
+        watch.look(&shared);
+        sql("ALTER TABLE gone RENAME TO onceward_holds");
+        assert_eq!(recorded(), 0);
+        watch.look(&shared);
+        watch.look(&shared);
+        assert_eq!((recorded(), watch.owed), (1, Duration::ZERO));
     }
 }

@@ -27,6 +27,7 @@ use crate::provider::{self, Call};
 use crate::store::{Claim, Owner, Store, StoreError, Unrecorded, Want};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,7 +146,8 @@ impl Stop {
         }
     }
 
-    /// Whether the worker goes round: it runs, is not stopping, and could use the file a moment ago.
+    /// Whether the worker goes round: it runs, is not stopping, could claim a moment ago unless all its threads are at work,
+    /// and has no outcome that could not be written.
     pub fn is_alive(&self) -> bool {
         let pulse = *self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
         pulse.is_some_and(|beat| beat.elapsed() < PULSE)
@@ -188,8 +190,8 @@ struct Shared {
     disk_low: AtomicBool,
     /// How often it is said that the disk is low.
     disk_told: Pace,
-    /// The worker ends: nothing more is claimed.
-    stopping: AtomicBool,
+    /// The worker ends: nothing more is claimed or begun.
+    stopping: Arc<AtomicBool>,
     /// A thread is idle, or the dispatcher is just about to see whether one is.
     idle: AtomicBool,
     /// How long a claim is good for unless renewed.
@@ -197,7 +199,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(store: Arc<Store>, trade: Arc<Trade>, lease: Duration) -> Arc<Shared> {
+    fn new(store: Arc<Store>, trade: Arc<Trade>, lease: Duration, stop: &Stop) -> Arc<Shared> {
         Arc::new(Shared {
             store,
             trade,
@@ -205,7 +207,7 @@ impl Shared {
             unrecorded_told: Pace::default(),
             disk_low: AtomicBool::new(false),
             disk_told: Pace::default(),
-            stopping: AtomicBool::new(false),
+            stopping: Arc::clone(&stop.asked),
             idle: AtomicBool::new(true),
             lease,
         })
@@ -213,9 +215,25 @@ impl Shared {
 
     /// May anything be claimed? What is claimed must be recordable.
     fn may_claim(&self) -> bool {
-        !self.stopping.load(Ordering::SeqCst)
+        !self.is_stopping()
             && !self.disk_low.load(Ordering::SeqCst)
             && self.unrecorded.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Gives a claim back that was not begun.
+    fn give_back(&self, claim: Claim) {
+        let key = claim.job().key.clone();
+        if let Err(e) = self.store.release(claim) {
+            log::warn!(
+                "{key} was claimed and not begun, and could not be given back: {e}; the next worker finds it"
+            );
+        }
     }
 }
 
@@ -228,11 +246,13 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     store.notice_set_back()?;
     let (owner, lock) = store.register(&options.name)?;
     note_credentials(&store, trade.config(), &owner)?;
-    let recovered = store.recover(&owner)?;
-    if recovered > 0 {
-        log::warn!("{recovered} jobs of dead workers were taken over");
+    match store.recover(&owner) {
+        Ok(0) => {}
+        Ok(recovered) => log::warn!("{recovered} jobs of dead workers were taken over"),
+        // One row that cannot be read keeps nobody from the rest; the keeper goes on trying.
+        Err(e) => log::error!("dead workers' jobs could not be taken over: {e}"),
     }
-    let shared = Shared::new(store, trade, options.lease);
+    let shared = Shared::new(store, trade, options.lease, &stop);
     let wake = stop.clone();
     shared.store.on_foreign_commit(move || wake.wake());
     keeper::look_at_disk(&shared, options.free_disk);
@@ -245,29 +265,35 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     let keeper = keeper::start(&shared, &owner, &options, &stop, rota)?;
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
+    // Given back by itself only where no call can be in flight any more, so not in a panic.
+    let lock = ManuallyDrop::new(lock);
     let ended = dispatcher.serve();
     dispatcher.stop.beat(None);
-    drop(keeper);
-    let ended = ended.inspect_err(|_| dispatcher.join())?;
     match ended {
-        Ended::Finished => {
+        Ok(Ended::Abandoned(_)) => keeper.leave(),
+        Ok(Ended::Finished) | Err(_) => {
+            drop(keeper);
             dispatcher.join();
-            shared.store.unregister(&owner, lock)?;
+        }
+    }
+    match &ended {
+        Ok(Ended::Finished) => {
+            shared.store.unregister(&owner, ManuallyDrop::into_inner(lock))?;
             if let Some(anchor) = &shared.trade.config().anchor {
                 anchor::append(&shared.store, &anchor.file);
             }
             log::info!("worker {} ends, nothing in flight", owner.name());
         }
-        Ended::Abandoned(n) => {
-            // Its lock ends with the process, and so whoever comes next knows at once.
-            std::mem::forget(lock);
+        // Its lock ends with the process, and so whoever comes next knows at once.
+        Ok(Ended::Abandoned(n)) => {
             log::warn!(
                 "worker {} ends with {n} calls in flight: their outcome is asked about at the next start",
                 owner.name()
             );
         }
+        Err(_) => drop(ManuallyDrop::into_inner(lock)),
     }
-    Ok(ended)
+    ended
 }
 
 /// Tells the events by which credentials this worker goes, where they are not as before. One that cannot be read is told
@@ -314,6 +340,10 @@ impl Dispatcher {
                     for claim in claims {
                         let mut next = Some(claim);
                         while let Some(claim) = next {
+                            if shared.is_stopping() {
+                                shared.give_back(claim);
+                                break;
+                            }
                             next = attempt(&shared, claim);
                             // What ended may have set more free than the one job that this thread took.
                             if next.is_some() && shared.idle.load(Ordering::SeqCst) {
@@ -335,7 +365,8 @@ impl Dispatcher {
             *self.stop.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             let more = self.take_inbox();
             let mut round = self.claim();
-            if !matches!(round, Round::Failed { .. }) {
+            let waits = self.shared.unrecorded.load(Ordering::SeqCst) > 0;
+            if !waits && !matches!(round, Round::Failed { .. }) {
                 self.stop.beat(Some(Instant::now()));
             }
             if self.busy == 0 && self.options.until != Until::Stopped {
@@ -383,7 +414,7 @@ impl Dispatcher {
         }
         self.shared.idle.store(true, Ordering::SeqCst);
         let idle = self.options.threads.saturating_sub(self.busy);
-        if idle == 0 || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
+        if idle == 0 || self.shared.is_stopping() || self.shared.unrecorded.load(Ordering::SeqCst) > 0 {
             return Round::Some { next: ROUND };
         }
         match self.shared.store.claim(&self.owner, idle, self.options.lease) {
@@ -413,8 +444,9 @@ impl Dispatcher {
         let Some(work) = &self.work else { return };
         for claim in claims {
             // The channel holds as many claims as there are threads, so this never blocks.
-            if work.send(claim).is_ok() {
-                self.busy += 1;
+            match work.send(claim) {
+                Ok(()) => self.busy += 1,
+                Err(unsent) => self.shared.give_back(unsent.0),
             }
         }
     }
@@ -566,63 +598,4 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::{Clock, SystemClock};
-    use crate::config::Config;
-    use crate::store::Desk;
-
-    /// A store of its own in `dir`, and a worker's options.
-    fn bench(dir: &std::path::Path) -> (Arc<Store>, Arc<Trade>, Options) {
-        let config = Config::parse("", &dir.join("onceward.toml")).unwrap();
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
-        let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
-        let desk: Arc<dyn Desk> = trade.clone();
-        let store = Arc::new(Store::open(&dir.join("t.db"), file, clock, desk).unwrap());
-        let options = Options {
-            threads: 1,
-            lease: Duration::from_secs(60),
-            grace: Duration::from_secs(5),
-            free_disk: 0,
-            until: Until::Once,
-            name: "test:1".into(),
-        };
-        (store, trade, options)
-    }
-
-    #[test]
-    fn a_worker_that_is_to_end_by_itself_ends_when_nothing_can_be_claimed() {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, trade, options) = bench(dir.path());
-        store
-            .write(|tx| {
-                Ok(tx.conn().execute_batch("ALTER TABLE onceward_jobs RENAME COLUMN claimable TO gone")?)
-            })
-            .unwrap();
-        let stop = Stop::new();
-        let late = stop.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_secs(20));
-            late.request();
-        });
-        assert!(run(store, trade, options, stop).is_err());
-    }
-
-    #[test]
-    fn a_second_stop_ends_at_once_though_it_came_together_with_the_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, trade, options) = bench(dir.path());
-        let (owner, _lock) = store.register("test:1").unwrap();
-        let shared = Shared::new(store, trade, options.lease);
-        let stop = Stop::new();
-        let mut dispatcher = Dispatcher::start(shared, owner, options, stop.clone()).unwrap();
-        dispatcher.busy = 1;
-        stop.request();
-        stop.request();
-        let begun = Instant::now();
-        assert!(matches!(dispatcher.wait(ROUND), Some(Event::Stop)));
-        assert_eq!(dispatcher.finish(), Ended::Abandoned(1));
-        assert!(begun.elapsed() < Duration::from_secs(4), "it waited for the grace");
-    }
-}
+mod tests;

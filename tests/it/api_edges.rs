@@ -465,3 +465,22 @@ fn no_input_makes_the_server_fail() {
     let log = std::fs::read_to_string(harness.dir.path().join("workers.log")).unwrap();
     assert!(!log.contains("panick"), "{log}");
 }
+
+#[test]
+fn no_route_but_the_health_answers_without_the_token() {
+    let harness = scene();
+    let web = harness.serve();
+    let document = web.get("/openapi.json").is(200);
+    let mut asked = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys().filter(|name| *name != "parameters") {
+            let target = path.replace("{key}", "x").replace("{name}", "bank");
+            let request =
+                format!("{} {target} HTTP/1.1\r\nHost: {}\r\n\r\n", method.to_uppercase(), web.address);
+            let wanted = if path == "/healthz" { 200 } else { 401 };
+            assert_eq!(status(&web, request.as_bytes()), wanted, "{method} {path}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 15, "{asked}");
+}

@@ -148,6 +148,26 @@ fn a_file_that_was_put_back_by_hand_is_not_worked_on_until_it_is_restored() {
     assert!(audit["anchors"]["lost_by_restore"].as_i64().unwrap() >= 1, "{audit:#}");
 }
 
+/// A full disk or a power cut leaves part of a line; the next one is a line of its own.
+#[test]
+fn a_line_of_the_anchor_that_was_cut_off_is_passed_over_and_spoils_no_other() {
+    use std::io::Write;
+    let h = anchored();
+    h.payout(1);
+    h.work_until_idle();
+    let path = h.dir.path().join("anchor.jsonl");
+    let lines = |text: &str| text.lines().count();
+    let before = lines(&std::fs::read_to_string(&path).unwrap());
+    let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.write_all(b"{\"at\":\"2026-11-").unwrap();
+    h.run(&["audit", "verify"]).ok();
+    h.payout(2);
+    h.work_until_idle();
+    let good = h.run(&["audit", "verify"]).ok().json();
+    assert_eq!(good["anchors"]["last_seq"], 4, "{good:#}");
+    assert!(lines(&std::fs::read_to_string(&path).unwrap()) > before + 1);
+}
+
 #[test]
 fn an_anchor_that_cannot_be_written_is_told_and_stops_nothing_and_one_that_is_gone_is_found() {
     let h = anchored();
@@ -197,4 +217,43 @@ fn card_data_is_refused_in_peoples_words_too_and_nothing_of_it_reaches_the_file(
         let text = String::from_utf8_lossy(&bytes).into_owned();
         assert!(!text.contains("4111") && !text.contains("378282246310005"));
     }
+}
+
+#[test]
+fn events_that_were_taken_away_at_their_end_are_found_by_the_anchor() {
+    let h = anchored();
+    h.payout(1);
+    h.run(&["pause", "provider", "bank"]).ok();
+    h.run(&["resume", "provider", "bank"]).ok();
+    h.work_until_idle();
+    h.run(&["audit", "verify"]).ok();
+    let conn = rusqlite::Connection::open(h.dir.path().join("onceward.db")).unwrap();
+    let guard = "SELECT sql FROM sqlite_schema WHERE name = 'onceward_events_stay'";
+    let guard: String = conn.query_row(guard, [], |row| row.get(0)).unwrap();
+    let cut = "DROP TRIGGER onceward_events_stay; DELETE FROM onceward_events WHERE seq > 1";
+    conn.execute_batch(&format!("{cut}; {guard}")).unwrap();
+    let bad = h.run(&["audit", "verify"]);
+    bad.fails(&[1]);
+    let breaks = bad.json()["breaks"].clone();
+    let told = |b: &serde_json::Value| b["what"].as_str().unwrap().contains("the events had another chain");
+    assert!(breaks.as_array().unwrap().iter().all(told), "{breaks:#}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_store_its_log_its_anchor_and_its_exports_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let h = anchored();
+    let mode = |name: &str| std::fs::metadata(h.dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    h.payout(1);
+    let mut worker = h.spawn_worker(&[]);
+    h.show_until(&key(1), |job| job["state"] == "settled");
+    h.run(&["audit", "export", "--output", "out.jsonl"]).ok();
+    for name in ["onceward.db", "onceward.db-wal", "onceward.db-shm", "out.jsonl"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    worker.term();
+    assert!(worker.wait().success());
+    // A clean stop writes it at the latest.
+    assert_eq!(mode("anchor.jsonl"), 0o600);
 }

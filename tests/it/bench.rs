@@ -16,7 +16,9 @@ fn bench_measures_everything_and_leaves_nothing_behind() {
     let h = Scene::new(Family::B).start();
     let report = h.run(&["bench", "--seconds", "0.05"]).ok().json();
     let figures = report["figures"].as_array().unwrap();
-    for part in ["raw", "enqueue one by one, 32", "enqueue 100", "no-op jobs, 8", "HTTP jobs", "another process"] {
+    for part in
+        ["raw", "enqueue one by one, 32", "enqueue 100", "no-op jobs, 8", "HTTP jobs", "another process"]
+    {
         let found = figures.iter().find(|figure| figure["name"].as_str().unwrap().contains(part));
         assert!(found.is_some_and(|figure| figure["value"].as_f64().unwrap() > 0.0), "{part}: {report}");
     }

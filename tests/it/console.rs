@@ -284,3 +284,19 @@ fn the_console_does_what_the_command_line_does_and_says_who() {
     assert_eq!(lines.len(), 1, "{exported}");
     assert_eq!((&lines[0]["key"], &lines[0]["action"]), (&key.as_str().into(), &"replay".into()));
 }
+
+#[test]
+fn a_session_is_written_down_nowhere() {
+    let harness = scene();
+    let web = harness.serve();
+    let person = Person::enter(&web);
+    let csrf = person.csrf();
+    let (_, id) = person.cookie.split_once('=').expect("name=value");
+    for file in std::fs::read_dir(harness.dir.path()).expect("the folder").flatten() {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        for secret in [id, csrf.as_str()] {
+            let found = bytes.windows(secret.len()).any(|w| w == secret.as_bytes());
+            assert!(!found, "a session is in {}", file.path().display());
+        }
+    }
+}

@@ -349,3 +349,20 @@ fn no_input_makes_a_page_fail() {
     assert!(!log.contains("panick"), "{log}");
     assert_eq!(harness.run(&["audit", "verify"]).ok().json()["broken"], 0);
 }
+
+/// A key, a group, an account, a payload and a provider's words, on every page.
+#[test]
+fn what_others_wrote_is_text_on_every_page() {
+    const EVIL: &str = "<script>x</script>";
+    let harness = scene();
+    let body = format!(r#"{{"error":{{"message":"{EVIL}"}}}}"#);
+    harness.provider.script(vec![Fault::Answer(onceward::demo::provider::Answer::json(422, body))]);
+    let payload = format!(r#"{{"a":"{EVIL}"}}"#);
+    harness.enqueue("raw", &payload, &["--key", EVIL, "--group", EVIL, "--account", EVIL]).ok();
+    let web = harness.serve();
+    harness.show_until(EVIL, |job| job["state"] == "parked");
+    let person = Person::enter(&web);
+    let pages = PAGES.iter().filter(|page| !page.ends_with(".json"));
+    let seen: String = pages.map(|page| person.get(page).text()).collect();
+    assert!(seen.contains("&lt;script&gt;x") && !seen.contains("<script>x"), "{seen}");
+}

@@ -114,3 +114,11 @@ fn every_link_of_the_documents_leads_to_a_file() {
     }
     assert!(followed > 20, "{followed}");
 }
+
+/// `forbid` cannot be taken back further in.
+#[test]
+fn the_code_forbids_unsafe() {
+    for root in [include_str!("../../src/lib.rs"), include_str!("../../src/main.rs")] {
+        assert!(root.lines().any(|line| line == "#![forbid(unsafe_code)]"));
+    }
+}

@@ -169,3 +169,17 @@ fn a_secret_file_that_is_empty_or_gone_sends_nothing_and_is_read_again() {
     assert_eq!(h.posts().len(), 4);
     h.assert_laws();
 }
+
+/// What a reply says of amount, currency and key is the provider's word like any other.
+#[test]
+fn a_credential_in_a_field_that_is_compared_is_stored_and_shown_nowhere() {
+    let bearer = "\nauth = { bearer = { env = \"BANK_TOKEN\" } }";
+    let h = Scene::new(Family::B).set(|s| s.provider += bearer).start();
+    h.env("BANK_TOKEN", CANARY);
+    let body = format!(r#"{{"id":"po_1","status":"paid","amount":1001,"currency":"{CANARY}"}}"#);
+    h.provider.script(vec![Fault::AnswerAfter(Answer::json(201, body))]);
+    let key = h.payout(1);
+    h.work_until_idle();
+    h.assert_parked(&key, "content_differs", "requested");
+    assert_nowhere(&h, &[&key], CANARY);
+}

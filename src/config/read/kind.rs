@@ -288,24 +288,27 @@ fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, String)>, 
     Ok(headers)
 }
 
-/// Headers that carry the credential, or that say how the message is framed.
+/// Headers that the transport sets itself, or that carry secrets: a fixed one would send a request in two readings, or
+/// store a secret in the file.
+pub(crate) const RESERVED_HEADERS: [&str; 12] = [
+    "accept-encoding",
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "expect",
+    "te",
+    "trailer",
+    "upgrade",
+];
+
+/// Headers that a config may not set: those, and the key's own.
 pub(super) fn reserved_header(name: &str) -> bool {
-    const RESERVED: &[&str] = &[
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "expect",
-        "te",
-        "trailer",
-        "upgrade",
-        "accept-encoding",
-        "idempotency-key",
-    ];
-    RESERVED.contains(&name.to_ascii_lowercase().as_str())
+    let name = name.to_ascii_lowercase();
+    RESERVED_HEADERS.contains(&name.as_str()) || name == "idempotency-key"
 }
 
 fn reply(value: &Value) -> Result<(Reply, bool), ConfigError> {

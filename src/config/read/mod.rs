@@ -12,6 +12,7 @@ mod schedule;
 mod units;
 pub(super) mod walk;
 
+pub(crate) use kind::RESERVED_HEADERS;
 pub use units::duration as parse_duration;
 
 use super::{

@@ -44,6 +44,9 @@ pub(super) fn read(stream: &mut TcpStream) -> io::Result<Request> {
         }
         None => 0,
     };
+    if length > LIMIT {
+        return Err(bad("the request is too long"));
+    }
     while bytes.len() < head + 4 + length {
         more(stream, &mut bytes)?;
     }

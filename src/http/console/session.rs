@@ -137,4 +137,20 @@ mod tests {
         assert_eq!(sessions.open.lock().unwrap().len(), MOST);
         assert_eq!(sessions.csrf(&first, &[0; 32], true), None);
     }
+
+    #[test]
+    fn a_page_that_refreshes_itself_keeps_nobody_logged_in() {
+        assert_eq!((IDLE, LONGEST), (Duration::from_secs(2_700), Duration::from_secs(43_200)));
+        let sessions = Sessions::new();
+        let id = sessions.open([1; 32]).unwrap().id;
+        let seen = || sessions.open.lock().unwrap().values().next().unwrap().seen;
+        let before = seen();
+        while Instant::now() <= before {
+            std::thread::yield_now();
+        }
+        assert!(sessions.csrf(&id, &[1; 32], false).is_some());
+        assert_eq!(seen(), before);
+        assert!(sessions.csrf(&id, &[1; 32], true).is_some());
+        assert!(seen() > before);
+    }
 }

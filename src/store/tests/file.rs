@@ -1,6 +1,7 @@
 //! The file itself: the writer, the clock, owners, query plans.
 
 use super::*;
+use crate::store::{order, pauses};
 
 #[test]
 fn a_set_back_clock_moves_retries_back_and_leaves_what_an_app_asked_for() {
@@ -106,10 +107,7 @@ fn what_a_worker_asks_again_and_again_reads_indexes_only_whatever_else_is_in_the
         assert!(may_sort || !plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
         // Whole are read an index of what runs, and the hundred places of a group.
         let short = |line: &str| line.contains("INDEX onceward_jobs_running") || line == "SCAN (subquery-2)";
-        let scans = plan
-            .lines()
-            .filter(|l| l.starts_with("SCAN") && !l.contains(index) && !short(l))
-            .count();
+        let scans = plan.lines().filter(|l| l.starts_with("SCAN") && !l.contains(index) && !short(l)).count();
         assert_eq!(scans, 0, "{sql}\n{plan}");
     }
 }
@@ -165,6 +163,51 @@ fn an_owner_taken_for_gone_is_still_found_when_it_dies_with_jobs() {
     drop((claims, lock));
     bench.clock.advance(Duration::from_secs(61));
     assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+}
+
+#[test]
+fn without_a_lock_file_only_what_has_run_out_by_now_is_taken_over() {
+    let bench = Bench::new();
+    let (idle, _lock) = bench.store.register("idle:9").unwrap();
+    bench.enqueue("b", "k");
+    // It looked idle and gone when it was read; by now it has a job.
+    let claims = bench.store.claim(&idle, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(claims.len(), 1);
+    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap(), 0);
+    assert_eq!(bench.story("k").job.state, State::Running);
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap(), 1);
+}
+
+#[test]
+fn one_row_that_cannot_be_read_keeps_nobody_from_what_other_dead_workers_left() {
+    let bench = Bench::new();
+    for (name, key) in [("dead:1", "odd"), ("dead:2", "fine")] {
+        bench.enqueue("b", key);
+        let (dead, lock) = bench.store.register(name).unwrap();
+        assert_eq!(bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.len(), 1);
+        bench.clock.advance(Duration::from_millis(1));
+        drop(lock);
+    }
+    bench.execute("UPDATE onceward_jobs SET error_class = 'of the next version' WHERE id = 1").unwrap();
+    let failed = bench.store.recover(&bench.owner).unwrap_err();
+    assert!(failed.to_string().contains("of the next version"), "{failed}");
+    assert_eq!(bench.story("fine").job.state, State::Unknown);
+    bench.execute("UPDATE onceward_jobs SET error_class = NULL WHERE id = 1").unwrap();
+    assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
+}
+
+#[test]
+fn what_a_dead_worker_had_not_begun_to_send_is_known_for_it_whoever_finds_it() {
+    let bench = Bench::new();
+    bench.enqueue("forgets", "k");
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    assert_eq!(bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.len(), 1);
+    drop(lock);
+    let other = open_with(&bench.path, &bench.clock, TestDesk { kinds: Vec::new(), ..desk() });
+    assert_eq!(other.recover(&bench.owner).unwrap(), 1);
+    let story = bench.story("k");
+    assert_eq!((story.intent.state, story.intent.generation.unknown), (IntentState::Pending, false));
 }
 
 #[test]

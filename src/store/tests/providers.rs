@@ -166,6 +166,37 @@ fn a_probe_of_a_dead_worker_is_given_up_by_a_worker_that_does_not_know_its_kind(
 }
 
 #[test]
+fn a_probe_of_a_dead_worker_is_given_up_by_a_worker_whose_kind_goes_to_another_provider() {
+    let bench = Bench::new();
+    bench.enqueue("b", "1");
+    let claim = bench.claim();
+    bench.end(claim, Class::Auth);
+    bench.clock.advance(Duration::from_secs(31));
+    let (dead, lock) = bench.store.register("dead:9").unwrap();
+    let probe = bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims;
+    assert_eq!(probe.len(), 1);
+    drop((probe, lock));
+    let mut moved = desk();
+    moved.kinds[0].provider = "asked-bank".into();
+    assert_eq!(open_with(&bench.path, &bench.clock, moved).recover(&bench.owner).unwrap(), 1);
+    bench.clock.advance(Duration::from_secs(61));
+    assert_eq!(bench.claim().job().key.as_str(), "1");
+}
+
+#[test]
+fn what_a_rate_holds_back_is_looked_at_when_the_next_call_may_go() {
+    let bench = Bench::new();
+    bench.enqueue("spaced", "1");
+    let first = bench.store.claim(&bench.owner, 5, Duration::from_secs(60)).unwrap();
+    assert_eq!((first.claims.len(), first.next), (1, None), "nothing else waits");
+    bench.enqueue("spaced", "2");
+    bench.enqueue("spaced", "3");
+    bench.clock.advance(Duration::from_millis(1500));
+    let second = bench.store.claim(&bench.owner, 5, Duration::from_secs(60)).unwrap();
+    assert_eq!((second.claims.len(), second.next), (1, Some(NOON.plus(Duration::from_millis(2500)))));
+}
+
+#[test]
 fn the_scope_is_where_the_request_went_not_where_an_earlier_one_could_not_go() {
     let bench = Bench::new();
     bench.enqueue("b", "k");
