@@ -183,6 +183,7 @@ struct Open {
     shared: u8,
     exclusive: u8,
     passing: bool,
+    read_only: bool,
     mapped: bool,
 }
 
@@ -273,6 +274,10 @@ unsafe extern "C" fn lock_file(file: *mut f::sqlite3_file, level: c_int) -> c_in
     let open = opened(file);
     if open.level >= level {
         return f::SQLITE_OK;
+    }
+    // As of fcntl(2) on a descriptor that is open for reading: so a reader that is the last to close leaves the log alone.
+    if open.read_only && level > f::SQLITE_LOCK_SHARED {
+        return f::SQLITE_IOERR_LOCK;
     }
     let mut state = open.disk.state();
     let locks = state.locks.entry(open.name.clone()).or_default();
@@ -460,7 +465,8 @@ unsafe extern "C" fn open(
             state.files.insert(name.clone(), Vec::new());
         }
     }
-    let open = Open { disk, name, level: 0, shared: 0, exclusive: 0, passing, mapped: false };
+    let read_only = flags & f::SQLITE_OPEN_READONLY != 0;
+    let open = Open { disk, name, level: 0, shared: 0, exclusive: 0, passing, read_only, mapped: false };
     (*file.cast::<Handle>()).open = Box::into_raw(Box::new(open));
     (*file).pMethods = METHODS.get().map_or(std::ptr::null(), |methods| &methods.0);
     if !out.is_null() {
