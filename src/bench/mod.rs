@@ -70,6 +70,18 @@ fn rate(time: Duration, each: usize, mut work: impl FnMut() -> Result<(), Failed
     Ok(done as f64 / begun.elapsed().as_secs_f64())
 }
 
+/// Off the beat of any poll.
+fn rest() {
+    std::thread::sleep(Duration::from_micros(fastrand::u64(3_000..30_000)));
+}
+
+/// The value that so much of them is within, in milliseconds.
+fn within(times: &mut [Duration], part: f64) -> f64 {
+    times.sort_unstable();
+    let at = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
+    times.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+}
+
 /// Measures everything, in this order. Takes about sixty times `options.time`.
 pub fn run(options: &Options<'_>) -> Result<Vec<Figure>, Failed> {
     let folder = Folder(options.dir.join(format!("onceward-bench-{}", std::process::id())));
@@ -191,16 +203,20 @@ impl Bench<'_> {
 
     fn waiting(&self) -> Result<Vec<Figure>, Failed> {
         self.begin("how soon a job begins")?;
+        let mut bare = raw::two_after_rest(self.fresh()?.path(), self.time())?;
         let here = ours::wake_here(self.fresh()?.path(), self.time())?;
         let there = ours::wake_there(self.fresh()?.path(), self.time(), &self.options.program)?;
         let start = there.start.as_secs_f64() * 1e3;
         let mut figures = vec![self.alone("a worker's start to its first request", "ms", start)];
         for (what, mut times) in [("in this process", here), ("from another process", there.times)] {
-            times.sort_unstable();
             for (word, part) in [("half", 0.5), ("99 %", 0.99)] {
-                let at = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
-                let value = times.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3);
-                figures.push(self.alone(&format!("enqueue to start, {what}, {word} within"), "ms", value));
+                let figure = self.alone(
+                    &format!("enqueue to start, {what}, {word} within"),
+                    "ms",
+                    within(&mut times, part),
+                );
+                let limit = Some(("two bare commits after a rest".into(), within(&mut bare, part)));
+                figures.push(Figure { limit, ..figure });
             }
         }
         if let Some(memory) = there.memory {

@@ -1,6 +1,6 @@
 //! Onceward itself, through the same doors as an embedding app.
 
-use super::{Failed, rate};
+use super::{Failed, rate, rest};
 use crate::clock::SystemClock;
 use crate::config::{Config, Request};
 use crate::provider::{Call, Handler, HandlerCall, HandlerOutcome};
@@ -227,8 +227,7 @@ fn latencies(
         let asked = Instant::now();
         ask()?;
         times.push(next_start(starts)?.saturating_duration_since(asked));
-        // Off the beat of any poll.
-        std::thread::sleep(Duration::from_micros(fastrand::u64(3_000..30_000)));
+        rest();
     }
     times.remove(0);
     Ok(times)

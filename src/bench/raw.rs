@@ -1,13 +1,13 @@
 //! The limits: what the disk and SQLite do at the same durability without Onceward. The only SQL outside the store, on
 //! files of its own.
 
-use super::{Failed, rate};
+use super::{Failed, rate, rest};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Appends of 4 KiB a second, each synchronised before the next.
 pub fn appends(dir: &Path, time: Duration) -> Result<f64, Failed> {
@@ -27,14 +27,21 @@ fn open(path: &Path) -> Result<Connection, Failed> {
     Ok(conn)
 }
 
-/// Rows of a plain table a second, so many to a commit.
-pub fn rows(dir: &Path, time: Duration, each: usize) -> Result<f64, Failed> {
+/// A plain table, and what puts a row into it.
+fn plain(dir: &Path) -> Result<Connection, Failed> {
     let conn = open(&dir.join("rows.raw.db"))?;
     conn.execute_batch(
         "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY, kind TEXT, payload TEXT, state TEXT, due INTEGER) STRICT",
     )?;
-    let mut insert =
-        conn.prepare("INSERT INTO job (kind, payload, state, due) VALUES ('noop', ?1, 'ready', 0)")?;
+    Ok(conn)
+}
+
+const ROW: &str = "INSERT INTO job (kind, payload, state, due) VALUES ('noop', ?1, 'ready', 0)";
+
+/// Rows of a plain table a second, so many to a commit.
+pub fn rows(dir: &Path, time: Duration, each: usize) -> Result<f64, Failed> {
+    let conn = plain(dir)?;
+    let mut insert = conn.prepare(ROW)?;
     let payload = format!("{:<100}", "{\"n\":1}");
     rate(time, each, || {
         conn.execute_batch("BEGIN IMMEDIATE")?;
@@ -44,6 +51,23 @@ pub fn rows(dir: &Path, time: Duration, each: usize) -> Result<f64, Failed> {
         conn.execute_batch("COMMIT")?;
         Ok(())
     })
+}
+
+/// How long two commits of a row take, one after the other, when disk and processor had rested: an enqueue and a claim need
+/// as many.
+pub fn two_after_rest(dir: &Path, time: Duration) -> Result<Vec<Duration>, Failed> {
+    let conn = plain(dir)?;
+    let mut insert = conn.prepare(ROW)?;
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 5 || begun.elapsed() < time {
+        rest();
+        let from = Instant::now();
+        insert.execute(["{\"n\":1}"])?;
+        insert.execute(["{\"n\":2}"])?;
+        times.push(from.elapsed());
+    }
+    Ok(times)
 }
 
 /// The rows that an enqueue leaves, inserted by SQL alone, so many jobs to a commit: jobs a second. `store` has one job.

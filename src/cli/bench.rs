@@ -111,7 +111,8 @@ fn table(figures: &[Figure]) -> Table {
     table.set_header(["", "measured", "", "limit", "ratio"]);
     for figure in figures {
         let (name, limit) = figure.limit.as_ref().map_or((String::new(), String::new()), |(name, limit)| {
-            (format!("of {name}"), format!("{limit:.0}"))
+            let digits = if figure.unit == "/s" { 0 } else { 2 };
+            (format!("of {name}"), format!("{limit:.digits$}"))
         });
         let value = if figure.unit == "/s" {
             format!("{:.0}/s", figure.value)
