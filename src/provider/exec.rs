@@ -26,6 +26,7 @@ const LAST_WORDS: usize = 600;
 const REFERENCE_LIMIT: usize = 255;
 
 /// One run to make.
+#[cfg_attr(not(unix), allow(dead_code))] // only Unix runs programs
 pub(super) struct Run {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
@@ -37,6 +38,7 @@ pub(super) struct Run {
 
 /// How a run ended.
 #[derive(Debug)]
+#[cfg_attr(not(unix), allow(dead_code))] // only Unix runs programs
 pub(super) enum Ran {
     /// The program was not started, for this reason.
     NotStarted(String),
