@@ -4,14 +4,15 @@
 # --debug packs the binary that `cargo build` makes, for packaging/deb/test.sh.
 set -eu
 cd "$(dirname "$0")/../.."
-program=target/release/onceward
+program=target/dist/onceward
 if [ "${1-}" = --debug ]; then
     shift
     cargo build --locked
     program=target/debug/onceward
     set -- --profile dev --strip --fast "$@"
 else
-    cargo build --release --locked
+    cargo build --profile dist --locked
+    set -- --profile dist "$@"
 fi
 mkdir -p target/man target/completions
 "$program" man --to target/man

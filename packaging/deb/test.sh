@@ -110,16 +110,18 @@ cat >>"$root/etc/onceward/onceward.toml" <<'TOML'
 # edited by hand
 [kinds.note]
 key = "note:{n}"
-exec = { command = ["/usr/local/bin/effect"], concurrency = 2 }
+exec = { command = ["/usr/local/bin/effect"], concurrency = 2, timeout = "10m" }
 TOML
 edited=$(sha256sum <"$root/etc/onceward/onceward.toml")
 cat >"$root/usr/local/bin/effect" <<'SH'
 #!/bin/sh
-sleep 0.2
+# From the tenth on they wait until the upgrade is done.
+while [ "$(wc -l </var/lib/onceward/effects)" -ge 10 ] && [ ! -e /var/lib/onceward/go ]; do sleep 0.1; done
 echo "$ONCEWARD_KEY" >>/var/lib/onceward/effects
 echo "ref-$ONCEWARD_KEY"
 SH
 chmod 755 "$root/usr/local/bin/effect"
+as_user /usr/bin/touch /var/lib/onceward/effects
 jobs=60
 for n in $(seq $jobs); do echo "{\"kind\":\"note\",\"payload\":{\"n\":$n}}"; done >"$root/root/jobs.jsonl"
 within onceward import /root/jobs.jsonl # by root, while the worker is another user
@@ -132,6 +134,7 @@ within dpkg -i --force-confold /root/two.deb >"$work/upgrade.log" 2>&1 || fail "
 [ "$(settled)" -lt $jobs ] || fail "all was done before the upgrade: it was not over live jobs"
 [ "$(sha256sum <"$root/etc/onceward/onceward.toml")" = "$edited" ] || fail "the edited config was overwritten"
 [ -e "$root/etc/onceward/onceward.toml.dpkg-dist" ] || fail "the next version's config was not offered"
+touch "$root/var/lib/onceward/go"
 # systemd would try-restart it: the same signal, then the new program.
 stop_worker
 start_worker
