@@ -173,7 +173,9 @@ fn fill(path: &Path, to: &Path) -> Result<(), StoreError> {
         }
     }
     target.close().map_err(|(_, e)| e)?;
-    File::open(to).and_then(|file| file.sync_all()).map_err(|e| io(to, &e))?;
+    // Windows syncs only what may be written.
+    let whole = File::options().read(true).write(true).open(to);
+    whole.and_then(|file| file.sync_all()).map_err(|e| io(to, &e))?;
     crash::point("migration: the copy is made");
     Ok(())
 }
