@@ -242,3 +242,28 @@ fn a_backup_or_restore_that_is_killed_leaves_all_or_nothing() {
     }
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
 }
+
+/// The program is built without full text search; an app's own SQLite has it.
+#[test]
+fn tables_of_an_app_that_this_program_cannot_read_stop_nothing_and_are_in_every_copy() {
+    let h = Scene::new(Family::B).start();
+    let app = |file: &str, sql: &str| {
+        let output =
+            std::process::Command::new("sqlite3").current_dir(h.dir.path()).args([file, sql]).output();
+        let output = output.expect("sqlite3 is there: tests/run installs it");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    h.payout(1);
+    app("onceward.db", "CREATE VIRTUAL TABLE docs USING fts5(body); INSERT INTO docs VALUES ('hello world')");
+    // After a crash the whole file is looked through before the first send.
+    h.spawn_worker(&[]).kill9();
+    h.work_until_idle();
+    h.assert_settled_once(&key(1));
+    h.run(&["check"]).ok();
+    h.run(&["audit", "verify"]).ok();
+    h.run(&["backup", "copy.db"]).ok();
+    assert_eq!(app("copy.db", "SELECT body FROM docs WHERE docs MATCH 'hello'"), "hello world\n");
+    app("onceward.db", "INSERT INTO docs VALUES ('and more')");
+    assert_eq!(app("onceward.db", "SELECT count(*) FROM docs; PRAGMA integrity_check"), "2\nok\n");
+}
