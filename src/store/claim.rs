@@ -473,8 +473,7 @@ const NOT_AS_SENT: &str = "the request in the file is not the one that was sent:
    audit verify`). It may have taken effect: look at the provider, then resolve it";
 
 /// Said in the history of each re-send that a kind's `on_unknown` brings about.
-const AT_LEAST_ONCE: &str =
-    "sent again though an earlier try may have taken effect: on_unknown = \"resend\" chooses at least once";
+const AT_LEAST_ONCE: &str = "is to be sent again though an earlier try may have taken effect: on_unknown = \"resend\" chooses at least once";
 
 /// Parks a job that no attempt parked.
 pub(super) fn park(

@@ -231,12 +231,16 @@ impl Store {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && expires < self.clock.now() => None,
                 Err(_) => continue,
             };
-            match self.take_over(owner, &nonce, lock.is_some()) {
-                Ok(jobs) => taken += jobs,
-                Err(e) => {
-                    failed.get_or_insert(e);
-                    continue;
+            let bad = match self.take_over(owner, &nonce, lock.is_some()) {
+                Ok((jobs, bad)) => {
+                    taken += jobs;
+                    bad
                 }
+                Err(e) => Some(e),
+            };
+            if let Some(bad) = bad {
+                failed.get_or_insert(bad);
+                continue;
             }
             // Held until the take-over is on disk, so that two workers don't do it at once.
             drop(lock);
@@ -246,7 +250,13 @@ impl Store {
     }
 
     /// `proved`: its lock was had. Else only what has run out by now is taken, whatever was read before: it may live.
-    pub(super) fn take_over(&self, owner: &Owner, nonce: &str, proved: bool) -> Result<usize, StoreError> {
+    /// Returns how many jobs it took, and what was wrong with one that it could not.
+    pub(super) fn take_over(
+        &self,
+        owner: &Owner,
+        nonce: &str,
+        proved: bool,
+    ) -> Result<(usize, Option<StoreError>), StoreError> {
         let (desk, clock, namespace) =
             (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
         let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
@@ -260,14 +270,20 @@ impl Store {
                     Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
                 })?
                 .collect::<Result<_, _>>()?;
+            let (mut taken, mut bad) = (0, None);
             for (id, step, phase, started) in &left {
-                recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor)?;
+                match tx.part(|| recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor)) {
+                    Ok(()) => taken += 1,
+                    // SQLite has ended the transaction: nothing of it stands.
+                    Err(e) if tx.conn().is_autocommit() => return Err(e),
+                    Err(e) => drop(bad.get_or_insert(e)),
+                }
             }
             let more: bool = tx.conn().prepare_cached(RUNS)?.query_row([&nonce], |row| row.get(0))?;
             if !more {
                 gone(tx, &nonce)?;
             }
-            Ok(left.len())
+            Ok((taken, bad))
         })
     }
 
@@ -287,12 +303,12 @@ impl Store {
         })
     }
 
-    /// The wall clock was set back by `back` while this process ran. Every worker of the file sees that; the first to
-    /// say so moves the due times, and the others find it done.
-    pub fn set_back(&self, back: Duration) -> Result<(), StoreError> {
+    /// The wall clock was set back by `back` while this process ran, which it saw at `noticed`. Every worker of the file
+    /// sees that; the first to say so moves the due times, and the others find it done, however late they say so.
+    pub fn set_back(&self, back: Duration, noticed: Ms) -> Result<(), StoreError> {
         self.write(move |tx| {
             let last = schema::meta(tx.conn(), SET_BACK)?.and_then(|v| v.parse().ok()).map(Ms);
-            if last.is_some_and(|at| at <= tx.now() && tx.now().since(at) < SAME_SET_BACK) {
+            if last.is_some_and(|at| at <= tx.now() && at.plus(SAME_SET_BACK) > noticed) {
                 return Ok(());
             }
             set_back(tx, back)

@@ -108,10 +108,11 @@ impl Store {
         result
     }
 
-    /// Gives a claim back of which nothing was sent: the worker stops before it could begin.
+    /// Gives a claim back of which nothing was sent: the worker stops before it could begin. What could not be given back
+    /// is tried again with the next claim or at the end.
     pub fn release(&self, claim: Claim) -> Result<(), StoreError> {
-        let (id, token, owner) = (claim.job().id, claim.token, claim.owner.clone());
-        self.write(move |tx| release(tx, id, token, &owner))
+        let (id, token, owner, lease) = (claim.job().id, claim.token, claim.owner.clone(), claim.lease());
+        self.write(move |tx| release(tx, id, token, &owner)).inspect_err(|_| self.doubt([lease]))
     }
 }
 

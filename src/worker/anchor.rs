@@ -136,9 +136,9 @@ pub fn check(store: &Store, path: &Path) -> Result<Result<Anchored, std::io::Err
             Err(e) => return Ok(Err(e)),
         }
         number += 1;
-        let wrong = match serde_json::from_slice::<Line>(bytes.trim_ascii_end()) {
+        let wrong = match serde_json::from_slice::<Line>(whole(&bytes)) {
             // A line that was being written when the power went, or the room on the disk.
-            Err(e) if e.is_eof() => None,
+            Err(e) if e.is_eof() || !bytes.ends_with(b"\n") => None,
             Err(e) => Some(format!("it cannot be read: {e}")),
             Ok(line) if events_differ(store, &line, line.instance == instance || restored.is_none())? => {
                 Some(format!(
@@ -168,6 +168,12 @@ pub fn check(store: &Store, path: &Path) -> Result<Result<Anchored, std::io::Err
             anchored.breaks.push(format!("anchor line {number}: {what}"));
         }
     }
+}
+
+/// A line without its end, and without the zeros that a power cut may leave of one that was being written.
+fn whole(line: &[u8]) -> &[u8] {
+    let last = line.iter().rposition(|byte| *byte != 0 && !byte.is_ascii_whitespace());
+    &line[..last.map_or(0, |at| at + 1)]
 }
 
 /// Are the events not what they were? A line of before a restore does not bind them: the copy may have had fewer.

@@ -4,7 +4,7 @@
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use super::{alerts, anchor};
-use crate::clock::millis;
+use crate::clock::{Ms, millis};
 use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -64,22 +64,7 @@ pub fn start(
             let faults = Pace::default();
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 let round = catch_unwind(AssertUnwindSafe(|| {
-                    look_at_disk(&shared, options.free_disk);
-                    watch.look(&shared);
-                    shared.trade.handlers().name_overdue();
-                    if let Some(anchor) = &shared.trade.config().anchor
-                        && anchored.is_none_or(|(at, pause)| at.elapsed() >= pause)
-                    {
-                        let written = anchor::append(&shared.store, &anchor.file);
-                        let pause = if written { anchor.every } else { anchor.every.min(UNANCHORED) };
-                        anchored = Some((Instant::now(), pause));
-                    }
-                    if alerts.look(&shared) {
-                        wake.wake();
-                    }
-                    if rota.look(&shared.store) {
-                        wake.wake();
-                    }
+                    // First what others depend on.
                     if renewed.elapsed() * 3 >= options.lease {
                         renewed = Instant::now();
                         let kept = shared.store.renew(&owner, options.lease);
@@ -91,8 +76,25 @@ pub fn start(
                         wake.wake();
                     }
                     complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
+                    look_at_disk(&shared, options.free_disk);
+                    watch.look(&shared);
+                    shared.trade.handlers().name_overdue();
+                    if rota.look(&shared.store) {
+                        wake.wake();
+                    }
+                    if alerts.look(&shared) {
+                        wake.wake();
+                    }
+                    if let Some(anchor) = &shared.trade.config().anchor
+                        && anchored.is_none_or(|(at, pause)| at.elapsed() >= pause)
+                    {
+                        anchored = Some((Instant::now(), anchor.every.min(UNANCHORED)));
+                        if anchor::append(&shared.store, &anchor.file) {
+                            anchored = Some((Instant::now(), anchor.every));
+                        }
+                    }
                 }));
-                // Whatever it was, what the others of a round do must go on.
+                // Whatever it was, the next round comes.
                 if round.is_err() && faults.due() {
                     log::error!(
                         "a round of the keeper ended in a fault of this program's own; please report it"
@@ -116,14 +118,21 @@ fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
 struct Watch {
     wall: i64,
     at: Instant,
-    /// A set-back that could not be recorded yet.
+    /// A set-back that could not be recorded yet, and the time at which it was seen.
     owed: Duration,
+    noticed: Ms,
     unrecorded: Pace,
 }
 
 impl Watch {
     fn new(wall: i64) -> Watch {
-        Watch { wall, at: Instant::now(), owed: Duration::ZERO, unrecorded: Pace::default() }
+        Watch {
+            wall,
+            at: Instant::now(),
+            owed: Duration::ZERO,
+            noticed: Ms(wall),
+            unrecorded: Pace::default(),
+        }
     }
 
     fn look(&mut self, shared: &Shared) {
@@ -134,12 +143,15 @@ impl Watch {
         let back = expected.max(peak).saturating_sub(wall);
         (self.wall, self.at) = (wall, at);
         if back > SET_BACK_MIN_MS {
+            if self.owed.is_zero() {
+                self.noticed = Ms(wall);
+            }
             self.owed = self.owed.saturating_add(Duration::from_millis(back.unsigned_abs()));
         }
         if self.owed.is_zero() {
             return;
         }
-        let set_back = shared.store.set_back(self.owed);
+        let set_back = shared.store.set_back(self.owed, self.noticed);
         if set_back.is_ok() {
             self.owed = Duration::ZERO;
         }
@@ -170,7 +182,7 @@ pub fn look_at_disk(shared: &Shared, floor: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, ManualClock, Ms};
+    use crate::clock::{Clock, ManualClock};
     use crate::config::Config;
     use crate::store::{Desk, Store};
     use crate::worker::Trade;

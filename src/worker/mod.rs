@@ -146,8 +146,8 @@ impl Stop {
         }
     }
 
-    /// Whether the worker goes round: it runs, is not stopping, could claim a moment ago unless all its threads are at work,
-    /// and has no outcome that could not be written.
+    /// Whether the worker goes round: it runs, is not stopping, could claim a moment ago unless all its threads are at work
+    /// or the disk is low, and has no outcome that could not be written.
     pub fn is_alive(&self) -> bool {
         let pulse = *self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
         pulse.is_some_and(|beat| beat.elapsed() < PULSE)
@@ -191,7 +191,9 @@ struct Shared {
     /// How often it is said that the disk is low.
     disk_told: Pace,
     /// The worker ends: nothing more is claimed or begun.
-    stopping: Arc<AtomicBool>,
+    ended: AtomicBool,
+    /// And so once somebody has asked for it.
+    asked: Arc<AtomicBool>,
     /// A thread is idle, or the dispatcher is just about to see whether one is.
     idle: AtomicBool,
     /// How long a claim is good for unless renewed.
@@ -207,7 +209,8 @@ impl Shared {
             unrecorded_told: Pace::default(),
             disk_low: AtomicBool::new(false),
             disk_told: Pace::default(),
-            stopping: Arc::clone(&stop.asked),
+            ended: AtomicBool::new(false),
+            asked: Arc::clone(&stop.asked),
             idle: AtomicBool::new(true),
             lease,
         })
@@ -223,16 +226,14 @@ impl Shared {
 
 impl Shared {
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.ended.load(Ordering::SeqCst) || self.asked.load(Ordering::SeqCst)
     }
 
     /// Gives a claim back that was not begun.
     fn give_back(&self, claim: Claim) {
         let key = claim.job().key.clone();
         if let Err(e) = self.store.release(claim) {
-            log::warn!(
-                "{key} was claimed and not begun, and could not be given back: {e}; the next worker finds it"
-            );
+            log::warn!("{key} was claimed and not begun, and could not be given back yet: {e}");
         }
     }
 }
@@ -249,6 +250,8 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     match store.recover(&owner) {
         Ok(0) => {}
         Ok(recovered) => log::warn!("{recovered} jobs of dead workers were taken over"),
+        // Whoever waits for the end learns why there is none.
+        Err(e) if options.until != Until::Stopped => return Err(e),
         // One row that cannot be read keeps nobody from the rest; the keeper goes on trying.
         Err(e) => log::error!("dead workers' jobs could not be taken over: {e}"),
     }
@@ -470,7 +473,7 @@ impl Dispatcher {
     /// Claims no more and waits for what is in flight, within the grace.
     fn finish(&mut self) -> Ended {
         self.stop.beat(None);
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.ended.store(true, Ordering::SeqCst);
         log::info!("stopping: {} calls in flight", self.busy);
         let deadline = Instant::now() + self.options.grace;
         while self.busy > 0 {
@@ -511,7 +514,7 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     /// However it ends, its threads take no more jobs by themselves.
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.ended.store(true, Ordering::SeqCst);
     }
 }
 

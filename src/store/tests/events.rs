@@ -37,7 +37,7 @@ fn a_worker_s_start_and_clean_end_are_events_and_a_crash_has_no_end() {
 fn a_set_back_clock_is_an_event_that_says_by_how_much() {
     let bench = Bench::new();
     bench.clock.step(-3_600_000);
-    bench.store.set_back(Duration::from_secs(3600)).unwrap();
+    bench.store.set_back(Duration::from_secs(3600), bench.clock.now()).unwrap();
     let (action, scope, _, actor, origin, detail) = told(&bench).pop().unwrap();
     assert_eq!((action.as_str(), scope.as_str()), ("clock", "store"));
     assert!(actor.starts_with("worker:"), "{actor}");

@@ -123,7 +123,7 @@ fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
     assert_eq!(claims.len(), 2);
     let day = Duration::from_secs(86_400);
     bench.clock.step(-86_400_000);
-    bench.store.set_back(day).unwrap();
+    bench.store.set_back(day, bench.clock.now()).unwrap();
     bench.clock.advance(Duration::from_secs(2));
     bench.end(claims.remove(0), Class::Ok);
     let mut keys: Vec<_> = bench.claims(5).iter().map(|c| c.job().key.as_str().to_string()).collect();
@@ -140,13 +140,17 @@ fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
     let due = bench.story("k").job.run_after;
     let hour = Duration::from_secs(3600);
     bench.clock.step(-3_600_000);
-    bench.store.set_back(hour).unwrap();
+    bench.store.set_back(hour, bench.clock.now()).unwrap();
     bench.clock.advance(Duration::from_millis(700));
-    open(&bench.path, &bench.clock).set_back(hour).unwrap();
+    open(&bench.path, &bench.clock).set_back(hour, bench.clock.now()).unwrap();
     assert_eq!(bench.story("k").job.run_after, due.minus(hour));
+    // One that waited for the file says it late, of what it saw then.
+    let noticed = bench.clock.now();
     bench.clock.advance(Duration::from_secs(60));
+    bench.store.set_back(hour, noticed).unwrap();
+    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
     bench.clock.step(-3_600_000);
-    bench.store.set_back(hour).unwrap();
+    bench.store.set_back(hour, bench.clock.now()).unwrap();
     assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
 }
 
@@ -173,26 +177,28 @@ fn without_a_lock_file_only_what_has_run_out_by_now_is_taken_over() {
     // It looked idle and gone when it was read; by now it has a job.
     let claims = bench.store.claim(&idle, 1, Duration::from_secs(60)).unwrap().claims;
     assert_eq!(claims.len(), 1);
-    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap(), 0);
+    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap().0, 0);
     assert_eq!(bench.story("k").job.state, State::Running);
     bench.clock.advance(Duration::from_secs(61));
-    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap(), 1);
+    assert_eq!(bench.store.take_over(&bench.owner, idle.nonce(), false).unwrap().0, 1);
 }
 
 #[test]
-fn one_row_that_cannot_be_read_keeps_nobody_from_what_other_dead_workers_left() {
+fn one_row_that_cannot_be_read_keeps_nobody_from_the_rest_that_dead_workers_left() {
     let bench = Bench::new();
-    for (name, key) in [("dead:1", "odd"), ("dead:2", "fine")] {
-        bench.enqueue("b", key);
+    for (name, keys) in [("dead:1", ["odd", "beside it"]), ("dead:2", ["fine", "fine too"])] {
+        keys.iter().for_each(|key| drop(bench.enqueue("b", key)));
         let (dead, lock) = bench.store.register(name).unwrap();
-        assert_eq!(bench.store.claim(&dead, 1, Duration::from_secs(60)).unwrap().claims.len(), 1);
+        assert_eq!(bench.store.claim(&dead, 2, Duration::from_secs(60)).unwrap().claims.len(), 2);
         bench.clock.advance(Duration::from_millis(1));
         drop(lock);
     }
     bench.execute("UPDATE onceward_jobs SET error_class = 'of the next version' WHERE id = 1").unwrap();
     let failed = bench.store.recover(&bench.owner).unwrap_err();
     assert!(failed.to_string().contains("of the next version"), "{failed}");
-    assert_eq!(bench.story("fine").job.state, State::Unknown);
+    for key in ["beside it", "fine", "fine too"] {
+        assert_eq!(bench.story(key).job.state, State::Unknown, "{key}");
+    }
     bench.execute("UPDATE onceward_jobs SET error_class = NULL WHERE id = 1").unwrap();
     assert_eq!(bench.store.recover(&bench.owner).unwrap(), 1);
 }
@@ -263,7 +269,7 @@ fn a_set_back_clock_freezes_nothing_that_runs_and_nothing_that_waits_for_its_age
     bench.enqueue("forgets", "runs");
     let claim = bench.claim();
     bench.clock.step(-86_400_000);
-    bench.store.set_back(day).unwrap();
+    bench.store.set_back(day, bench.clock.now()).unwrap();
     bench.store.release(claim).unwrap();
     assert_eq!(bench.claim().job().key.as_str(), "runs", "it was due before");
     // Nobody can be asked about the other one, so it waits for a confirmation until it is 72 hours old.
