@@ -303,12 +303,13 @@ impl Store {
         })
     }
 
-    /// The wall clock was set back by `back` while this process ran, which it saw at `noticed`. Every worker of the file
-    /// sees that; the first to say so moves the due times, and the others find it done, however late they say so.
-    pub fn set_back(&self, back: Duration, noticed: Ms) -> Result<(), StoreError> {
+    /// The wall clock was set back by `back` while this process ran, not before `since` by the clock as it now is. Every
+    /// worker of the file sees that; the first to say so moves the due times, and the others find it done, however late they
+    /// say so.
+    pub fn set_back(&self, back: Duration, since: Ms) -> Result<(), StoreError> {
         self.write(move |tx| {
             let last = schema::meta(tx.conn(), SET_BACK)?.and_then(|v| v.parse().ok()).map(Ms);
-            if last.is_some_and(|at| at <= tx.now() && at.plus(SAME_SET_BACK) > noticed) {
+            if last.is_some_and(|at| at <= tx.now() && at.plus(SAME_SET_BACK) > since) {
                 return Ok(());
             }
             set_back(tx, back)

@@ -118,21 +118,15 @@ fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
 struct Watch {
     wall: i64,
     at: Instant,
-    /// A set-back that could not be recorded yet, and the time at which it was seen.
+    /// A set-back that is to be recorded, and the last look before it, by the clock as it is since.
     owed: Duration,
-    noticed: Ms,
+    since: Ms,
     unrecorded: Pace,
 }
 
 impl Watch {
     fn new(wall: i64) -> Watch {
-        Watch {
-            wall,
-            at: Instant::now(),
-            owed: Duration::ZERO,
-            noticed: Ms(wall),
-            unrecorded: Pace::default(),
-        }
+        Watch { wall, at: Instant::now(), owed: Duration::ZERO, since: Ms(wall), unrecorded: Pace::default() }
     }
 
     fn look(&mut self, shared: &Shared) {
@@ -141,17 +135,17 @@ impl Watch {
         let expected = self.wall.saturating_add(millis(at.duration_since(self.at)));
         // Times that were read and written while the clock stood ahead for a moment count as well.
         let back = expected.max(peak).saturating_sub(wall);
-        (self.wall, self.at) = (wall, at);
         if back > SET_BACK_MIN_MS {
             if self.owed.is_zero() {
-                self.noticed = Ms(wall);
+                self.since = Ms(self.wall.saturating_sub(back));
             }
             self.owed = self.owed.saturating_add(Duration::from_millis(back.unsigned_abs()));
         }
+        (self.wall, self.at) = (wall, at);
         if self.owed.is_zero() {
             return;
         }
-        let set_back = shared.store.set_back(self.owed, self.noticed);
+        let set_back = shared.store.set_back(self.owed, self.since);
         if set_back.is_ok() {
             self.owed = Duration::ZERO;
         }

@@ -13,7 +13,7 @@ impl World {
             worker.frozen = false;
             let owes = std::mem::take(&mut worker.owes);
             if !owes.is_zero() {
-                let _ = worker.store.set_back(owes);
+                let _ = worker.store.set_back(owes, self.clock.now());
             }
         }
         self.paused.clear();

@@ -232,7 +232,7 @@ impl World {
             if worker.frozen {
                 worker.owes += back;
             } else if back > Duration::from_secs(2) {
-                let _ = worker.store.set_back(back);
+                let _ = worker.store.set_back(back, self.clock.now());
             }
         }
     }
@@ -353,7 +353,7 @@ impl World {
                 worker.frozen = false;
                 let owes = std::mem::take(&mut worker.owes);
                 if !owes.is_zero() {
-                    let _ = worker.store.set_back(owes);
+                    let _ = worker.store.set_back(owes, self.clock.now());
                 }
             }
             Verb::Tidy => {

@@ -144,10 +144,10 @@ fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
     bench.clock.advance(Duration::from_millis(700));
     open(&bench.path, &bench.clock).set_back(hour, bench.clock.now()).unwrap();
     assert_eq!(bench.story("k").job.run_after, due.minus(hour));
-    // One that waited for the file says it late, of what it saw then.
-    let noticed = bench.clock.now();
+    // One that slept, or waited for the file, says it late; its last look before was a moment before the set-back.
+    let since = bench.clock.now().minus(Duration::from_secs(2));
     bench.clock.advance(Duration::from_secs(60));
-    bench.store.set_back(hour, noticed).unwrap();
+    bench.store.set_back(hour, since).unwrap();
     assert_eq!(bench.story("k").job.run_after, due.minus(hour));
     bench.clock.step(-3_600_000);
     bench.store.set_back(hour, bench.clock.now()).unwrap();
