@@ -29,7 +29,7 @@ key = "noop:{n}"
 provider = "bank"
 key = "payout:{invoice_id}"
 account = "{account}"
-amount = "{amount_minor}"
+amount_minor = "{amount_minor}"
 currency = "{currency}"
 [kinds.payout.request]
 path = "/v1/accounts/{account}/payouts"
@@ -143,8 +143,9 @@ fn sizes() -> Vec<u64> {
 #[divan::bench(args = sizes(), sample_count = 500, sample_size = 1)]
 fn claim(bencher: Bencher<'_, '_>, rows: u64) {
     let shop = shop();
-    shop.store.write(move |tx| Ok(tx.conn().execute(FILL, [rows as i64])?)).unwrap();
-    shop.store.write(|tx| Ok(tx.conn().execute(FILL_JOBS, [])?)).unwrap();
+    let intents = shop.store.write(move |tx| Ok(tx.conn().execute(FILL, [rows as i64])?)).unwrap();
+    let jobs = shop.store.write(|tx| Ok(tx.conn().execute(FILL_JOBS, [])?)).unwrap();
+    assert_eq!((intents as u64, jobs as u64), (rows, rows));
     shop.store.release(shop.claim("noop", r#"{"n":1}"#)).unwrap();
     bencher.bench_local(|| shop.store.release(shop.next()).unwrap());
 }
