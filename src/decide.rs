@@ -288,8 +288,7 @@ impl Facts<'_> {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
         }
         // Without a scope no worker has sent it: the app did, and how is not known.
-        let same_scope = crate::planted::bug(25)
-            || self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
+        let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
         let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
         let repeatable = repeatable(self.terms, g);
         if repeatable && same_scope && remembered && !self.spent() {
@@ -311,14 +310,6 @@ impl Facts<'_> {
     }
 
     fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
-        if crate::planted::bug(2) && outcome.class == Class::Timeout {
-            // A timeout taken for a refusal.
-            return self.refused(g, outcome);
-        }
-        if crate::planted::bug(10) && outcome.class == Class::Crashed && !doubted {
-            // A crash taken for nothing sent.
-            return (Next::Again { due: self.now.wall }, g, false);
-        }
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
             Class::Accepted => self.accepted(g, outcome),
@@ -452,9 +443,7 @@ impl Facts<'_> {
     }
 
     /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
-    fn not_its_fault(&self, mut g: Generation, due: Ms) -> Verdict {
-        // Planted: a 429 after an unknown clears it.
-        g.unknown &= !crate::planted::bug(17);
+    fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
         if g.unknown {
             return (Next::Unknown { due: self.within_deadline(due) }, g, false);
         }
@@ -523,8 +512,7 @@ impl Facts<'_> {
             g.not_found = g.not_found.saturating_add(1);
             (g.not_found_at, g.not_found_boot) = (Some(outcome.started), Some(self.now.boot));
         }
-        // Planted: once is proof.
-        if g.not_found < if crate::planted::bug(7) { 1 } else { 2 } {
+        if g.not_found < 2 {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));
             let left = g.not_found_boot.max(g.last_sent_boot).map_or(0, |boot| {
                 millis(lag).saturating_sub(self.now.boot.saturating_sub(boot)).max(0).unsigned_abs()

@@ -86,10 +86,6 @@ impl Content<'_> {
         let parts = [Some(self.kind), Some(&payload), self.account, amount.as_deref(), self.currency];
         let mut hash = Sha256::new();
         for part in parts {
-            if crate::planted::bug(14) {
-                // Other content has the same hash.
-                break;
-            }
             match part {
                 Some(text) => {
                     hash.update((text.len() as u64 + 1).to_be_bytes());

@@ -51,7 +51,6 @@ mod app;
 mod bench;
 mod crash;
 mod pace;
-mod planted;
 
 pub use app::{Builder, Onceward, Standing, StartError};
 pub use clock::Ms;

@@ -49,10 +49,6 @@ pub fn window_open(
     now: Ms,
     boot_now: i64,
 ) -> bool {
-    if crate::planted::bug(8) {
-        // The window never ends.
-        return true;
-    }
     let (Some(window), Some(first)) = (window, generation.first_sent) else { return true };
     let safe = millis(window.saturating_sub(margin(window)));
     let later = at.0.saturating_sub(now.0).max(0);

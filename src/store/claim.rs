@@ -136,16 +136,11 @@ impl Store {
         let Some(kind) = self.desk.kind(&claim.job.kind).filter(|_| claim.step == Step::Send) else {
             return Ok(());
         };
-        if crate::planted::bug(18) {
-            // Nothing is marked and no window is looked at.
-            return Ok(());
-        }
         if kind.terms.family == Family::E {
             return self.mark_sending(claim).map_err(|e| format!("the send could not be put on record: {e}"));
         }
         let (g, now) = (&claim.intent.generation, self.clock.now());
-        let looks = !crate::planted::bug(23);
-        if looks && g.unknown && !window_open(g, kind.terms.window, now, now, self.clock.boot_ms()) {
+        if g.unknown && !window_open(g, kind.terms.window, now, now, self.clock.boot_ms()) {
             return Err("the provider's window ended before it was sent again".into());
         }
         Ok(())
@@ -366,8 +361,7 @@ impl Round<'_> {
     ) -> Result<Option<Claim>, StoreError> {
         let started = self.now.wall;
         let sent = (step == Step::Send).then_some(started);
-        // Planted: what is sent again is rendered anew.
-        if intent.frozen.is_none() || crate::planted::bug(19) {
+        if intent.frozen.is_none() {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
                     self.freeze(job.id, &frozen, &scope, sent)?;

@@ -150,10 +150,7 @@ pub fn enqueue(
     if let Some((dedup, _)) = &job.dedup {
         let found: Option<i64> = conn
             .prepare_cached(SUPPRESSOR)?
-            // Planted: a dedup window never ends.
-            .query_row((&job.kind, dedup, if crate::planted::bug(20) { 0 } else { tx.now().0 }), |row| {
-                row.get(0)
-            })
+            .query_row((&job.kind, dedup, tx.now().0), |row| row.get(0))
             .optional()?;
         if let Some(id) = found {
             tx.count("suppressed", 1);

@@ -218,10 +218,6 @@ impl Store {
             let lock = match File::options().read(true).write(true).open(&path) {
                 Ok(file) => match file.try_lock() {
                     Ok(()) => Some(file),
-                    // Planted: expiry alone takes a lease over.
-                    Err(TryLockError::WouldBlock) if crate::planted::bug(6) && expires < self.clock.now() => {
-                        None
-                    }
                     Err(TryLockError::WouldBlock) => continue,
                     Err(TryLockError::Error(e)) => {
                         log::warn!("{} could not be tried: {e}", path.display());
@@ -349,10 +345,6 @@ fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
 
 /// Retries and look-ups keep their distance from now, so nothing freezes; times that an app asked for stay.
 fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
-    if crate::planted::bug(24) {
-        // A clock that was set back is not noticed.
-        return Ok(());
-    }
     let moved = tx.conn().execute(
         "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
          WHERE state IN ('scheduled','ready','waiting','running','unknown') AND due_by_app = 0",

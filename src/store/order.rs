@@ -72,8 +72,6 @@ pub fn after_move(tx: &Tx<'_>, job: &Job, to: State) -> Result<State, StoreError
                 .query_row([job.id.0], |row| row.get(0))?;
             Ok(State::parse(&now).unwrap_or(to))
         }
-        // Planted: an unknown head lets its successor go.
-        State::Unknown if crate::planted::bug(9) => advance(tx, group).map(|()| to),
         State::Waiting | State::Running | State::Unknown => Ok(to),
     }
 }
@@ -120,7 +118,6 @@ fn next_out(tx: &Tx<'_>, group: &str, passed: i64) -> Result<bool, StoreError> {
         .prepare_cached(OUT)?
         .query_row([group], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    let out = out.filter(|(_, _, state)| !(crate::planted::bug(9) && state == "unknown"));
     if let Some((out, place, out_state)) = out {
         // A lower place came back (a replay) while a higher one was free to go: that one waits again, unless a
         // request of it may have left. Parked or waiting, the lower one is not done.
@@ -163,7 +160,6 @@ fn pass(tx: &Tx<'_>, group: &str) -> Result<i64, StoreError> {
         let there: Option<(String, bool)> =
             conn.prepare_cached(AT)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let done = match there {
-            Some((state, _)) if crate::planted::bug(9) && state == "unknown" => true,
             Some((state, passed_over)) => passed_over || state == State::Settled.as_str(),
             None => conn.prepare_cached(GIVEN_UP)?.query_row(place, |row| row.get(0))?,
         };

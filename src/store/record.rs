@@ -141,10 +141,6 @@ impl Recorder<'_> {
             .prepare_cached(HELD)?
             .query_row((id.0, claim.owner.nonce(), claim.token), |row| row.get(0))?;
         let (job, intent) = rows::must_load(self.tx.conn(), id)?;
-        // No owner and token in the fence; a late result that decides.
-        let held = held
-            || (crate::planted::bug(5) && job.state == State::Running)
-            || (crate::planted::bug(13) && intent.state != IntentState::Settled);
         if held {
             let action = if claim.step() == Step::Send { Action::Request } else { Action::Lookup };
             let kind = self.known(&job)?;
@@ -206,10 +202,7 @@ impl Recorder<'_> {
         entry.detail = outcome.result.clone();
         entry.run_after = run_after;
         entry.started = Some(outcome.started);
-        if !(crate::planted::bug(12) && outcome.class == Class::NotSent) {
-            // Planted: an attempt that was not sent is not written down.
-            history::append(self.tx, &entry)?;
-        }
+        history::append(self.tx, &entry)?;
         self.tx.count(format!("class:{}", outcome.class), 1);
         // Names have no blanks, so one parts them.
         self.tx.count(format!("attempts:{} {} {}", job.kind, kind.provider, outcome.class), 1);
@@ -296,12 +289,6 @@ impl Recorder<'_> {
         generation: &Generation,
         left_in_doubt: bool,
     ) -> Result<(), StoreError> {
-        if crate::planted::bug(1) && generation.unknown {
-            // A new wire key on a retry.
-            let wire = wire_key(kind.terms.wire_style, self.namespace, &job.key, 99);
-            rows::thaw(self.tx, job.id)?;
-            return rows::write_generation(self.tx, job.id, generation, &wire);
-        }
         if generation.number == intent.generation.number {
             return rows::write_generation(self.tx, job.id, generation, &intent.wire_key);
         }
@@ -332,8 +319,7 @@ impl Recorder<'_> {
 
     fn late(&self, job: &Job, intent: &Intent, claim: &Claim, outcome: &Outcome) -> Result<(), StoreError> {
         let kind = self.known(job)?;
-        // Planted: late good news is lost.
-        let good = outcome.class == Class::Ok && outcome.differs.is_none() && !crate::planted::bug(26);
+        let good = outcome.class == Class::Ok && outcome.differs.is_none();
         let mut entry = Entry::new(job.id, Action::LateResult, self.tx.now(), claim.owner.actor());
         (entry.from, entry.to) = (Some(job.state), Some(job.state));
         (entry.class, entry.phase) = (Some(outcome.class), outcome.phase);

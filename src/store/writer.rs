@@ -603,19 +603,7 @@ fn commit(conn: &Connection) -> Option<Trouble> {
     crate::crash::point("after commit");
     match committed {
         Ok(_) => None,
-        Err(e) => {
-            if crate::planted::bug(3) {
-                // A failed COMMIT taken for stored.
-                roll_back(conn);
-                return None;
-            }
-            if crate::planted::bug(4) {
-                // A failed COMMIT taken for not stored.
-                roll_back(conn);
-                return Some(Trouble::Undone(e.into()));
-            }
-            Some(Trouble::Doubtful(e.to_string()))
-        }
+        Err(e) => Some(Trouble::Doubtful(e.to_string())),
     }
 }
 

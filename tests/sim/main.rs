@@ -10,7 +10,6 @@ mod faults;
 mod ops;
 mod oracle;
 mod people;
-mod planted;
 mod provider;
 mod run;
 mod setup;
