@@ -66,6 +66,16 @@ CREATE TABLE onceward_intents (
   -- The boot clock when the last send, and the last look-up that found nothing, were written down.
   last_sent_boot_ms   INTEGER,
   not_found_boot_ms   INTEGER,
+  -- In doubt since the file was restored: the time of the earliest copy that concerns it, and the first of the restores
+  -- that do (all later ones do too). Only settling or a person's word about all generations ends this doubt.
+  doubt_since_ms      INTEGER,
+  doubt_restore       INTEGER,
+  -- A look-up by key has proved since then that nothing happened: the present generation may go out.
+  proved              INTEGER NOT NULL DEFAULT 0 CHECK (proved IN (0,1)),
+  -- The refusal answered the request itself, and the provider does not store it: the same key may go again.
+  refused_directly    INTEGER NOT NULL DEFAULT 0 CHECK (refused_directly IN (0,1)),
+  -- The app makes the call itself, and is to be told `again` when it next asks: since then.
+  waits_for_app_ms    INTEGER,
   CHECK ((state = 'settled') = (confirmed_ms IS NOT NULL)),
   CHECK (reference IS NULL OR state = 'settled'),
   CHECK (frozen_method IS NULL OR (frozen_path IS NOT NULL AND scope_send IS NOT NULL))
@@ -76,6 +86,32 @@ CREATE UNIQUE INDEX onceward_intents_reference ON onceward_intents (provider, ki
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
 CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
+
+-- Generations that are over, or whose object was named: their keys as the provider saw them, and the provider's id of what
+-- became of each. Every key ever made is matched by a statement; an earlier generation's object is no answer about a later one.
+CREATE TABLE onceward_generations (
+  wire_key   TEXT NOT NULL PRIMARY KEY,
+  intent_id  INTEGER NOT NULL REFERENCES onceward_intents (id),
+  generation INTEGER NOT NULL CHECK (generation >= 1),
+  reference  TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX onceward_generations_of ON onceward_generations (intent_id, generation);
+
+-- Each time the file was put back from a copy. What the lost file did between the two times nobody will tell this one.
+CREATE TABLE onceward_restores (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  copied_ms   INTEGER NOT NULL,
+  restored_ms INTEGER NOT NULL,
+  restored_by TEXT NOT NULL,
+  -- A person's word: since the copy nobody amended, cancelled, rejected or called anything not applied.
+  no_words_ms INTEGER,
+  no_words_by TEXT,
+  -- A person's word: every app has asked again for what it had asked for, so keys new to the file are new.
+  closed_ms   INTEGER,
+  closed_by   TEXT,
+  CHECK ((no_words_ms IS NULL) = (no_words_by IS NULL)),
+  CHECK ((closed_ms IS NULL) = (closed_by IS NULL))
+) STRICT;
 
 -- The work: one row per intent until it is pruned.
 CREATE TABLE onceward_jobs (
@@ -115,6 +151,8 @@ CREATE TABLE onceward_jobs (
   dedup_until_ms   INTEGER,
   created_ms       INTEGER NOT NULL,
   updated_ms       INTEGER NOT NULL,
+  -- The boot clock at the claim: the provider's window runs from there, whatever the wall clock was set to meanwhile.
+  lease_boot_ms    INTEGER,
   CHECK ((state = 'running') = (lease_owner IS NOT NULL)),
   CHECK ((lease_owner IS NULL) = (lease_expires_ms IS NULL)),
   CHECK ((lease_owner IS NULL) = (lease_started_ms IS NULL)),

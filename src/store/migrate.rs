@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 type Step = fn(&Connection) -> Result<(), StoreError>;
 
 /// The steps in their order: the first brings version 1 to 2. As released, a step is never changed; the next one follows.
-pub const STEPS: &[Step] = &[chain_the_events, list_and_chart];
+pub const STEPS: &[Step] = &[chain_the_events, list_and_chart, tell_restores];
 
 /// How long the copy waits for a page that somebody has locked.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -258,4 +258,11 @@ const TO_3: &str = include_str!("to_3.sql");
 /// 2 to 3: what the console's lists and charts read. The hours before are not drawn.
 fn list_and_chart(conn: &Connection) -> Result<(), StoreError> {
     Ok(conn.execute_batch(TO_3)?)
+}
+
+const TO_4: &str = include_str!("to_4.sql");
+
+/// 3 to 4: what is known of restores and of generations that are over.
+fn tell_restores(conn: &Connection) -> Result<(), StoreError> {
+    Ok(conn.execute_batch(TO_4)?)
 }
