@@ -1,7 +1,7 @@
 //! The decisions as tables: every state × class × ability is walked, and each law is asserted over all of it.
 
 use super::*;
-use crate::intent::WireStyle;
+use crate::intent::{Earlier, WireStyle};
 use crate::job::{JobId, Key, State};
 
 const NOW: Ms = Ms(1_000_000_000_000);
@@ -11,7 +11,11 @@ fn terms(family: Family, lookup: Option<bool>) -> Terms {
     Terms {
         family,
         window: Some(Duration::from_secs(86_400)),
-        lookup: lookup.map(|authoritative| LookupTerms { lag: Duration::from_secs(120), authoritative }),
+        lookup: lookup.map(|authoritative| LookupTerms {
+            lag: Duration::from_secs(120),
+            authoritative,
+            ..LookupTerms::default()
+        }),
         external: false,
         wire_style: WireStyle::Uuid,
         max_attempts: 5,
@@ -57,6 +61,7 @@ fn intent(generation: Generation) -> Intent {
     Intent {
         state: IntentState::Requested,
         generation,
+        earlier: Earlier::default(),
         earlier_unknown: false,
         wire_key: "w".into(),
         provider: Some("bank".into()),

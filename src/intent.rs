@@ -172,6 +172,15 @@ pub struct Generation {
     pub named: Option<String>,
 }
 
+/// What is known of the generations before the present one: an object that is theirs says nothing about this one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Earlier {
+    /// Their keys as the provider saw them.
+    pub wire_keys: Vec<String>,
+    /// The provider's ids of the objects that they led to.
+    pub references: Vec<String>,
+}
+
 /// One intent as it stands in the file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Intent {
@@ -179,6 +188,8 @@ pub struct Intent {
     pub state: IntentState,
     /// The present generation.
     pub generation: Generation,
+    /// The generations before it.
+    pub earlier: Earlier,
     /// An earlier generation was given up though a request of it may have left.
     pub earlier_unknown: bool,
     /// The key as the provider sees it.

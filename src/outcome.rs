@@ -120,6 +120,9 @@ pub struct Outcome {
     /// For `rejected`: it is the last word even after an unknown (a status in a 2xx body, a look-up or a named object,
     /// or a refusal that carries the profile's replay marker).
     pub decisive: bool,
+    /// A look-up was answered, and all that it found under the key are objects that failed, be they this generation's,
+    /// an earlier one's or nobody knows whose: that is not nothing.
+    pub failed_only: bool,
     /// For `rejected`: the kind's `retry_on` lists this status.
     pub retry_on: bool,
     /// A duplicate was answered with an error that names the first object: fetch `reference` before anything else.
@@ -151,6 +154,7 @@ impl Outcome {
             result: None,
             differs: None,
             decisive: false,
+            failed_only: false,
             retry_on: false,
             fetch: false,
             hold: false,

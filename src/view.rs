@@ -263,7 +263,7 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::{Generation, Intent, IntentState};
+    use crate::intent::{Earlier, Generation, Intent, IntentState};
     use crate::job::{Job, JobId, Key, Lease, State};
     use crate::store::Action;
 
@@ -293,6 +293,7 @@ mod tests {
         let intent = Intent {
             state: IntentState::Pending,
             generation: Generation { number: 1, ..Generation::default() },
+            earlier: Earlier::default(),
             earlier_unknown: false,
             wire_key: "w".into(),
             provider: None,

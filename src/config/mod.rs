@@ -354,6 +354,19 @@ pub struct Lookup {
     pub reply: Reply,
 }
 
+impl Lookup {
+    /// Whether it asks by the job's key and by nothing else, so that neither an amendment nor a new generation changes
+    /// what it finds.
+    pub fn by_key_alone(&self) -> bool {
+        self.path.only_of(Builtin::Key)
+    }
+
+    /// Whether it also finds what was merely taken: it has words for it, or the kind's reply has none.
+    pub fn lists_accepted(&self, reply: Option<&Reply>) -> bool {
+        !self.reply.pending.is_empty() || reply.is_none_or(|reply| reply.pending.is_empty())
+    }
+}
+
 impl Kind {
     /// What happens to the group when a job of this kind is parked.
     pub fn on_parked(&self) -> OnParked {

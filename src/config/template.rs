@@ -185,6 +185,19 @@ impl Template {
         }
     }
 
+    /// Whether this built-in value stands in it, and nothing else that is filled in.
+    pub(super) fn only_of(&self, wanted: Builtin) -> bool {
+        let mut places = self.places().peekable();
+        places.peek().is_some() && places.all(|place| *place == Place::Builtin(wanted))
+    }
+
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Place(place) => Some(place),
+            Piece::Literal(_) => None,
+        })
+    }
+
     /// The literal pieces: what the config's author wrote into a path.
     pub(super) fn literals(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {

@@ -99,7 +99,10 @@ fn the_example_of_the_documents_is_read_whole() {
     let payout = &config.kinds["payout"];
     assert_eq!(payout.terms.family, Family::B);
     assert_eq!(payout.terms.window, Some(Duration::from_secs(86_400)));
-    assert_eq!(payout.terms.lookup, Some(LookupTerms { lag: Duration::ZERO, authoritative: true }));
+    assert_eq!(
+        payout.terms.lookup,
+        Some(LookupTerms { lag: Duration::ZERO, authoritative: true, by_key: true, lists_accepted: true })
+    );
     assert_eq!(payout.retry_on, [402]);
     assert!(payout.unique);
     assert_eq!(payout.lookup.as_ref().unwrap().reply.settled, ["paid"]);
@@ -127,8 +130,31 @@ fn an_empty_config_has_the_defaults() {
     assert_eq!((p.concurrency, p.rate, p.breaker_failures), (8, None, 5));
     let k = &config.kinds["k"];
     assert_eq!(k.request.as_ref().unwrap().encoding, Encoding::None);
-    assert_eq!(k.terms.lookup, Some(LookupTerms { lag: Duration::from_secs(120), authoritative: false }));
+    assert_eq!(
+        k.terms.lookup,
+        Some(LookupTerms { lag: Duration::from_secs(120), lists_accepted: true, ..LookupTerms::default() })
+    );
     assert_eq!((k.terms.max_attempts, k.terms.cap), (10, Duration::from_secs(3600)));
+}
+
+#[test]
+fn a_look_up_says_whether_it_asks_by_the_key_alone_and_lists_what_is_pending() {
+    let terms = |request: &str, reply: &str, lookup: &str| {
+        let text = format!(
+            "[providers.p]\nprofile='generic'\nbase_url='https://x'\n[kinds.k]\nprovider='p'\nkey='k:{{id}}'\nrequest={{path='/x'{request}}}\nreply={{status='/s'{reply}}}\nlookup={{status='/s',{lookup}}}"
+        );
+        parse(&text).unwrap().kinds["k"].terms.lookup.unwrap()
+    };
+    let by_key = |path: &str| terms("", "", &format!("path='{path}'")).by_key;
+    assert!(by_key("/q?ref={$key}") && by_key("/q/{$key}?again={$key}"));
+    for other in
+        ["/q", "/q?ref={$wire_key}", "/q?ref={$key}&to={iban}", "/q/{$account}?ref={$key}", "/q?ref={id}"]
+    {
+        assert!(!by_key(other), "{other}");
+    }
+    let lists = |reply: &str, lookup: &str| terms("", reply, &format!("path='/q'{lookup}")).lists_accepted;
+    assert!(lists("", "") && lists("", ",pending=['new']") && lists(",pending=['new']", ",pending=['new']"));
+    assert!(!lists(",pending=['new']", ",settled=['paid']"));
 }
 
 #[test]

@@ -20,12 +20,17 @@ pub enum Family {
 }
 
 /// The kind's look-up, as far as decisions need it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LookupTerms {
     /// How long after a send the provider may not know it yet.
     pub lag: Duration,
     /// "Nothing there", said twice, proves that there was no effect.
     pub authoritative: bool,
+    /// It asks by the job's key and by nothing else: what any generation left under that key is found, whatever was
+    /// amended since.
+    pub by_key: bool,
+    /// It also finds what was merely taken and is not final.
+    pub lists_accepted: bool,
 }
 
 /// What a parked job does to its group.

@@ -266,10 +266,11 @@ impl Handlers {
         Some(Terms {
             family: if handler.repeat_safe { Family::B } else { Family::E },
             window: None,
-            lookup: handler
-                .look_up
-                .as_ref()
-                .map(|_| LookupTerms { lag: handler.lag, authoritative: handler.authoritative }),
+            lookup: handler.look_up.as_ref().map(|_| LookupTerms {
+                lag: handler.lag,
+                authoritative: handler.authoritative,
+                ..LookupTerms::default()
+            }),
             max_attempts: handler.max_attempts.unwrap_or(config.max_attempts),
             ..config.clone()
         })

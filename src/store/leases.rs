@@ -415,7 +415,7 @@ fn fallback_kind(job: &Job, intent: &Intent, phase: Option<Phase>) -> super::Kin
             // Only what marks its first byte is ever left `claimed`, which then proves that nothing was sent.
             family: if phase == Some(Phase::Claimed) { Family::E } else { Family::B },
             window: None,
-            lookup: Some(LookupTerms { lag: Duration::ZERO, authoritative: false }),
+            lookup: Some(LookupTerms::default()),
             external: false,
             wire_style: crate::intent::WireStyle::Uuid,
             max_attempts: u32::MAX,

@@ -2,7 +2,7 @@
 
 use super::{StoreError, Tx};
 use crate::clock::Ms;
-use crate::intent::{Frozen, Generation, Intent, IntentState, Scope};
+use crate::intent::{Earlier, Frozen, Generation, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Key, Lease, Reason, State};
 use crate::outcome::Class;
 use rusqlite::types::FromSql;
@@ -171,6 +171,7 @@ fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
             ask_first: get(row, Column::AskFirst)?,
             named: get(row, Column::Named)?,
         },
+        earlier: Earlier::default(),
         earlier_unknown: get(row, Column::EarlierUnknown)?,
         wire_key: get(row, Column::WireKey)?,
         provider: get(row, Column::Provider)?,

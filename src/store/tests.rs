@@ -72,7 +72,11 @@ fn kind(name: &str, family: Family, lookup: Option<bool>) -> KindDesk {
     let terms = Terms {
         family,
         window: Some(Duration::from_secs(86_400)),
-        lookup: lookup.map(|authoritative| LookupTerms { lag: Duration::from_secs(120), authoritative }),
+        lookup: lookup.map(|authoritative| LookupTerms {
+            lag: Duration::from_secs(120),
+            authoritative,
+            ..LookupTerms::default()
+        }),
         external: false,
         wire_style: WireStyle::Uuid,
         max_attempts: 3,

@@ -86,7 +86,7 @@ pub(super) fn exec(
     let authoritative = t.read("authoritative", Value::flag)?.unwrap_or(false);
     let promise = Promise {
         family: if exec.repeat_safe { Family::B } else { Family::E },
-        lookup: exec.lookup.as_ref().map(|_| LookupTerms { lag, authoritative }),
+        lookup: exec.lookup.as_ref().map(|_| LookupTerms { lag, authoritative, ..LookupTerms::default() }),
         unique: t.read("unique", Value::flag)?.unwrap_or(true),
     };
     Ok((exec, promise))

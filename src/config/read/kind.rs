@@ -73,7 +73,11 @@ pub(super) fn kind(
         None => (None, true),
     };
     let lookup = t.read("lookup", |v| lookup(v, provider))?;
-    let mut asked = lookup.as_ref().map(|(_, terms)| *terms);
+    let mut asked = lookup.as_ref().map(|(lookup, terms)| LookupTerms {
+        by_key: lookup.by_key_alone(),
+        lists_accepted: lookup.lists_accepted(reply.as_ref()),
+        ..*terms
+    });
     let mut family = provider.map_or(Family::E, |p| p.profile.family);
     if let Some(promise) = promise {
         (unique, asked, family) = (promise.unique, promise.lookup, promise.family);
@@ -352,6 +356,7 @@ fn lookup(value: &Value, provider: Option<&Provider>) -> Result<(Lookup, LookupT
     let terms = LookupTerms {
         lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(known.max(Duration::from_secs(120))),
         authoritative: t.read("authoritative", Value::flag)?.unwrap_or(false),
+        ..LookupTerms::default()
     };
     Ok((Lookup { path: path(&path_value, Builtin::IN_REQUEST)?, reply: reading(&t)? }, terms))
 }

@@ -8,7 +8,7 @@ use super::{Call, Providers};
 use crate::clock::{Clock, Ms, SystemClock};
 use crate::config::*;
 use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
-use crate::intent::{Frozen, Generation, Intent, IntentState, WireStyle, wire_key};
+use crate::intent::{Earlier, Frozen, Generation, Intent, IntentState, WireStyle, wire_key};
 use crate::job::{Job, JobId, Key, State, Step};
 use crate::outcome::Outcome;
 use std::collections::BTreeMap;
@@ -227,7 +227,7 @@ fn kind() -> Kind {
         terms: Terms {
             family: Family::B,
             window: None,
-            lookup: Some(LookupTerms { lag: Duration::ZERO, authoritative: true }),
+            lookup: Some(LookupTerms { lag: Duration::ZERO, authoritative: true, ..LookupTerms::default() }),
             external: false,
             wire_style: WireStyle::Uuid,
             max_attempts: 10,
@@ -270,6 +270,7 @@ fn intent(wire_key: String) -> Intent {
     Intent {
         state: IntentState::Requested,
         generation: Generation { number: 1, ..Generation::default() },
+        earlier: Earlier::default(),
         earlier_unknown: false,
         wire_key,
         provider: Some("bank".into()),
