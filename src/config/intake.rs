@@ -94,12 +94,17 @@ impl Config {
             currency: None,
             reference: None,
         };
-        let account = either(kind.account.as_ref(), request.account.as_deref(), &values, own)
+        let drawn = |template: &Option<Template>, render: Render| {
+            template.as_ref().map(|template| render(template, &values)).transpose()
+        };
+        let account = drawn(&kind.account, Template::render_account)
+            .and_then(|drawn| either(drawn, request.account.as_deref(), own))
             .map_err(|e| invalid("account", e))?;
-        let amount_minor =
-            either(kind.amount_minor.as_ref(), request.amount_minor.as_deref(), &values, amount)
-                .map_err(|e| invalid("amount_minor", e))?;
-        let currency = either(kind.currency.as_ref(), request.currency.as_deref(), &values, currency_code)
+        let amount_minor = drawn(&kind.amount_minor, Template::render_plain)
+            .and_then(|drawn| either(drawn, request.amount_minor.as_deref(), amount))
+            .map_err(|e| invalid("amount_minor", e))?;
+        let currency = drawn(&kind.currency, Template::render_plain)
+            .and_then(|drawn| either(drawn, request.currency.as_deref(), currency_code))
             .map_err(|e| invalid("currency", e))?;
         (values.account, values.amount_minor) = (account.as_deref(), amount_minor);
         values.currency = currency.as_deref();
@@ -207,14 +212,16 @@ fn invalid(message: String) -> Refusal {
     Refusal::new(Code::Invalid, message)
 }
 
+/// One way to fill in a template.
+type Render = fn(&Template, &Values<'_>) -> Result<String, String>;
+
 /// A value from the kind's template or from the request; both must agree.
 fn either<T: PartialEq>(
-    template: Option<&Template>,
+    drawn: Option<String>,
     given: Option<&str>,
-    values: &Values,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Option<T>, String> {
-    let drawn = template.map(|t| t.render_plain(values)).transpose()?.map(|text| read(&text)).transpose()?;
+    let drawn = drawn.map(|text| read(&text)).transpose()?;
     let given = given.map(read).transpose()?;
     match (drawn, given) {
         (Some(drawn), Some(given)) if drawn != given => {

@@ -4,7 +4,8 @@
 //! the first job. Rendering has three forms, because a value that is harmless in a body is not harmless in a key or a
 //! path: in a key, `:` and `%` are escaped, so that two different events never share a key; in a path, everything
 //! that could end a segment or begin a query is. Literal text is kept as it is in all three. A value that is missing,
-//! null or empty is an error that names the field: an operation must never be named after half of its event.
+//! null or empty is an error that names the field: an operation must never be named after half of its event. Nor may it
+//! be named after a number's spelling: in a key, a group or an account only a plain integer is taken.
 
 use crate::json::Json;
 use crate::outcome::words;
@@ -144,7 +145,30 @@ impl Template {
     /// Renders a key or a group: `%` and `:` inside a value are written `%25` and `%3A`.
     pub fn render_key(&self, values: &Values) -> Result<String, String> {
         // `%` first, or the escape of `:` would be escaped again.
+        self.names(values)?;
         self.render(values, false, |value| value.replace('%', "%25").replace(':', "%3A"))
+    }
+
+    /// Renders an account: text that stands for somebody, and needs no escaping.
+    pub fn render_account(&self, values: &Values) -> Result<String, String> {
+        self.names(values)?;
+        self.render_plain(values)
+    }
+
+    /// Refuses a number that could be spelt in another way: 1000, 1000.0 and 1e3 are one event, and would be three keys.
+    fn names(&self, values: &Values) -> Result<(), String> {
+        let spelt = |place: &Place| match place.json(values).ok()?.as_ref() {
+            Json::Number(digits) if !plain(digits) => Some((place.to_string(), digits.clone())),
+            _ => None,
+        };
+        match self.places().find_map(spelt) {
+            Some((place, digits)) => Err(format!(
+                "{place} is the number {}: send an integer or a string, for a number that can be written in two ways \
+                 would give two keys",
+                short(&digits)
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Renders a path with its query: values are percent-encoded, literal text is kept.
@@ -296,6 +320,19 @@ impl std::fmt::Display for Place {
             Place::Builtin(builtin) => write!(f, "{{${builtin}}}"),
         }
     }
+}
+
+/// The beginning of a number that may have any length.
+fn short(digits: &str) -> String {
+    match digits.char_indices().nth(40) {
+        Some((cut, _)) => format!("{}…", &digits[..cut]),
+        None => digits.to_string(),
+    }
+}
+
+/// An integer with no fraction, no exponent and no sign before a zero.
+fn plain(digits: &str) -> bool {
+    digits != "-0" && digits.strip_prefix('-').unwrap_or(digits).bytes().all(|b| b.is_ascii_digit())
 }
 
 /// The `$` names that may be used, for the end of an error.

@@ -468,6 +468,15 @@ fn prepare(request: Request) -> Result<NewJob, Refusal> {
     example().prepare(request, Ms(1000))
 }
 
+#[test]
+fn a_groups_number_is_written_plainly_in_a_schedules_payload_too() {
+    let config = "[kinds.k]\ngroup='g:{n}'\n[schedules.s]\ncron='0 2 * * *'\nkind='k'\npayload={n=NUMBER}\n";
+    assert!(parse(&config.replace("NUMBER", "1_000")).is_ok());
+    let e = parse(&config.replace("NUMBER", "1000.0")).unwrap_err();
+    assert_eq!((e.line, e.field.as_str()), (Some(6), "schedules.s.payload"));
+    assert!(e.message.contains("group: {n} is the number 1000.0: send an integer or a string"), "{e}");
+}
+
 /// Asserts that the request is refused with this code and these words.
 #[track_caller]
 fn refused(request: Request, code: Code, words: &str) {
@@ -523,6 +532,15 @@ fn fields_that_are_missing_null_or_empty_are_named_when_the_job_is_asked_for() {
     refused(without("currency", "\"EURO\""), Code::Invalid, "three letters");
     refused(without("currency", "\"ZZZ\""), Code::Invalid, "ISO 4217");
     refused(request("payout", "{}"), Code::Invalid, "the payload has no field {account_id}");
+    for spelling in ["1000.0", "1e3", "1E+3", "-0", "0.5", "-0.0"] {
+        for (field, part) in [("invoice_id", "key: {invoice_id}"), ("account_id", "account: {account_id}")] {
+            let words = format!("kind payout: {part} is the number {spelling}: send an integer or a string");
+            refused(without(field, spelling), Code::Invalid, &words);
+        }
+    }
+    for plain in ["1000", "-7", "0", "12345678901234567890123", "\"1e3\"", "true"] {
+        assert!(prepare(without("invoice_id", plain)).is_ok(), "{plain}");
+    }
     for (amount, words) in [
         ("12.50", "minor units"),
         ("1.0", "minor units"),

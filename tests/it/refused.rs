@@ -78,6 +78,31 @@ fn values_in_a_key_cannot_be_confused_with_its_own_text() {
     assert_eq!(three["key"], "x%253Ay:z");
 }
 
+#[test]
+fn a_number_in_a_key_is_written_in_one_way_only() {
+    let h = Scene::new(Family::B)
+        .set(|s| s.tables = "[kinds.pair]\nprovider = \"bank\"\nkey = \"{a}\"\nrequest = { method = \"POST\", path = \"/v1/payouts\", encoding = \"json\" }\n".into())
+        .start();
+    let mut lines = String::new();
+    for spelling in ["1000.0", "1e3", "-0"] {
+        let payload = format!(r#"{{"a":{spelling}}}"#);
+        let why = h.enqueue("pair", &payload, &[]).refused("invalid", 4);
+        assert!(why.contains("{a}") && why.contains("send an integer or a string"), "{why}");
+        lines += &format!(r#"{{"kind":"pair","payload":{payload}}}{}"#, "\n");
+    }
+    std::fs::write(h.dir.path().join("jobs.jsonl"), lines).unwrap();
+    assert_eq!(h.run(&["import", "jobs.jsonl"]).code, Some(4));
+    assert_nothing_stored(&h);
+    let app = rusqlite::Connection::open(h.dir.path().join("onceward.db")).unwrap();
+    app.execute_batch(
+        "INSERT INTO onceward_inbox (kind, payload) VALUES ('pair', '{\"a\":1e3}'), ('pair', '{\"a\":1000}')",
+    )
+    .unwrap();
+    h.work_until_idle();
+    assert_eq!(h.list(&[]).len(), 1);
+    assert_eq!(h.show("1000")["state"], "settled");
+}
+
 /// R47
 #[test]
 fn amounts_that_are_no_whole_minor_units_are_refused_by_name() {
