@@ -129,8 +129,10 @@ impl Store {
     pub fn verify_history(&self) -> Result<Result<u64, String>, StoreError> {
         let mut verdict = Verdict::new();
         let conn = self.reader()?;
-        chain(&conn, &mut verdict, &mut |_| {})?;
-        if let Err(what) = events::verify(&conn)? {
+        // Rows and their number out of one state of the file, whoever writes meanwhile.
+        let snapshot = conn.unchecked_transaction()?;
+        chain(&snapshot, &mut verdict, &mut |_| {})?;
+        if let Err(what) = events::verify(&snapshot)? {
             verdict.report(None, None, what);
         }
         Ok(match verdict.breaks.into_iter().next() {

@@ -75,7 +75,8 @@ impl Stats {
 impl Store {
     /// The figures.
     pub fn stats(&self) -> Result<Stats, StoreError> {
-        let conn = self.reader()?;
+        let reader = self.reader()?;
+        let conn = reader.unchecked_transaction()?;
         let now = self.clock.now();
         let mut stats = Stats { counters: counters(&conn)?, ..Stats::default() };
         for state in State::ALL {

@@ -215,6 +215,13 @@ impl Fold {
         if action == Action::Enqueue {
             self.first_wire_key = record.standing.as_ref().and_then(|s| s.wire_key.clone());
         }
+        // Older versions ended a try under a call that was out with a row that does not name it.
+        if row.get::<_, Option<i64>>(2)?.is_none()
+            && from == Some(State::Running)
+            && to == Some(State::Settled)
+        {
+            self.attempts += 1;
+        }
         self.content = record.content.or(self.content.take());
         self.standing = Some(record.standing.unwrap_or_else(|| Standing::usual(to)));
         if to == Some(State::Settled) && from != to {

@@ -2,7 +2,7 @@
 //! thing twice is answered as done; what the state does not allow is refused with the reason and the way out.
 
 use super::history::{Action, Entry};
-use super::record::{Recorder, alarm, move_to_settled, settle};
+use super::record::{Recorder, alarm, ended_by, move_to_settled, settle};
 use super::{Desk, KindDesk, Store, StoreError, Tx, backup, history, order, rows};
 use crate::clock::Ms;
 use crate::decide::{Now, Plan, next_generation, plan};
@@ -145,6 +145,7 @@ impl Work<'_> {
     fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {
         let mut entry = Entry::new(self.job.id, action, self.tx.now(), self.actor);
         (entry.from, entry.to, entry.detail) = (Some(self.job.state), Some(to), detail);
+        entry.attempt = ended_by(&self.job, to);
         history::append(self.tx, &entry)
     }
 

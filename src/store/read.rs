@@ -55,7 +55,8 @@ impl Store {
 
     /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
     pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
-        let conn = self.reader()?;
+        let reader = self.reader()?;
+        let conn = reader.unchecked_transaction()?;
         let mut story = story(&conn, id, self.clock.now())?;
         story.history = history::of_job(&conn, id)?;
         Ok(story)

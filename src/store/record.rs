@@ -129,6 +129,8 @@ const LEASED: &str = "SELECT lease_step, lease_started_ms FROM onceward_jobs
   WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3";
 const RECORDED: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history
   WHERE job_id = ?1 AND attempt = ?2 AND action IN ('request','lookup'))";
+const LATE: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history
+  WHERE job_id = ?1 AND action = 'late_result' AND started_ms = ?2 AND actor = ?3)";
 const TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM onceward_intents WHERE provider IS ?1 AND kind = ?2
   AND reference = ?3 AND reference IS NOT NULL AND reference_shared = 0 AND id <> ?4)";
 
@@ -164,7 +166,15 @@ impl Recorder<'_> {
         if written {
             return Ok(Recorded::As { state: job.state, due: None });
         }
-        self.late(&job, &intent, claim, outcome)?;
+        // So may the commit of a late result: its alarm is raised once.
+        let told: bool = self
+            .tx
+            .conn()
+            .prepare_cached(LATE)?
+            .query_row((id.0, outcome.started.0, claim.owner.actor()), |row| row.get(0))?;
+        if !told {
+            self.late(&job, &intent, claim, outcome)?;
+        }
         Ok(Recorded::Late)
     }
 
@@ -347,12 +357,18 @@ impl Recorder<'_> {
                 kind.unique,
             )?;
             move_to_settled(self.tx, job)?;
-            entry.to = Some(State::Settled);
+            (entry.to, entry.attempt) = (Some(State::Settled), ended_by(job, State::Settled));
         }
         let (key, class) = (job.key.as_str(), outcome.class.as_str());
         log::warn!(key, class, state:% = job.state; "late result of {} {key}: {class}", job.id);
         history::append(self.tx, &entry)
     }
+}
+
+/// The number of the try whose lease ends with this change though its call is out: the row of the change is the try's row,
+/// for whatever the call still brings is a late result, or nothing if its worker dies.
+pub(super) fn ended_by(job: &Job, to: State) -> Option<u32> {
+    (job.state == State::Running && to != State::Running).then_some(job.tries)
 }
 
 const INTENT_STATE: &str = "UPDATE onceward_intents SET state = :state,

@@ -97,7 +97,7 @@ fn shrinkable(conn: &Connection) -> Result<(), rusqlite::Error> {
     }
 }
 
-fn busy(e: &rusqlite::Error) -> bool {
+pub(super) fn busy(e: &rusqlite::Error) -> bool {
     matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 

@@ -15,6 +15,7 @@ mod doors;
 mod events;
 mod figures;
 mod file;
+mod flight;
 mod laws;
 mod migration;
 mod next;

@@ -124,6 +124,7 @@ impl Writer {
             fold: Some(Instant::now()),
             doubted: false,
             failed: 0,
+            waits: 0,
         };
         let inner =
             Arc::new(Inner { line: Mutex::default(), desk: Mutex::new(desk), listener: Mutex::default() });
@@ -327,6 +328,8 @@ struct Desk {
     doubted: bool,
     /// How many COMMITs failed.
     failed: i64,
+    /// Transactions that another program's lock kept waiting, and that are not counted in the file yet.
+    waits: i64,
 }
 
 /// The log is folded into the file when nothing was written for this long.
@@ -391,16 +394,35 @@ impl Desk {
         foreign
     }
 
+    /// Opens the transaction, and notes that another program's lock kept it waiting.
+    fn begin(&mut self) -> Result<(), Trouble> {
+        let (waited, begun) = begin(self.connected()?);
+        self.waits = self.waits.saturating_add(i64::from(waited));
+        begun
+    }
+
+    /// The figures of a transaction at its beginning.
+    fn waited(&self) -> BTreeMap<String, i64> {
+        let waits = (self.waits > 0).then(|| ("busy_waits".to_string(), self.waits));
+        waits.into_iter().collect()
+    }
+
+    /// A transaction was committed, its figures with it.
+    fn written_down(&mut self) {
+        self.waits = 0;
+        self.doubts.over();
+    }
+
     /// Writes for the first in line and for those behind.
     fn batch(&mut self, line: &Mutex<Line>) {
         let mut batch = next_in_line(line, 256);
         // Where no transaction can be begun no piece is to blame, so none is tried alone.
-        let (begun, trouble) = match self.connected().and_then(begin) {
+        let (begun, trouble) = match self.begin() {
             Ok(()) => (true, self.fill(&mut batch, line)),
             Err(e) => (false, Some(e)),
         };
         match trouble {
-            None => drop(self.doubts.over()),
+            None => self.written_down(),
             Some(Trouble::Undone(_)) if begun && batch.len() > 1 => return self.singly(batch),
             Some(Trouble::Undone(e)) => batch.iter_mut().for_each(|piece| piece.fail(e.copy())),
             Some(Trouble::Doubtful(why)) => {
@@ -415,7 +437,7 @@ impl Desk {
     fn fill(&mut self, batch: &mut Vec<Box<dyn Piece>>, line: &Mutex<Line>) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let begun = Instant::now();
-        let mut counts = BTreeMap::new();
+        let mut counts = self.waited();
         let mut done = 0;
         while done < batch.len() {
             let piece = &mut batch[done];
@@ -449,7 +471,7 @@ impl Desk {
                 piece.answer();
                 continue;
             }
-            let trouble = match self.connected().and_then(begin) {
+            let trouble = match self.begin() {
                 Ok(()) => self.alone(piece.as_mut()),
                 Err(e) => {
                     if let Trouble::Undone(e) = &e {
@@ -459,7 +481,7 @@ impl Desk {
                 }
             };
             match trouble {
-                None => drop(self.doubts.over()),
+                None => self.written_down(),
                 Some(Trouble::Undone(e)) => piece.fail(e),
                 Some(Trouble::Doubtful(why)) => {
                     self.doubt(&why);
@@ -472,7 +494,7 @@ impl Desk {
 
     fn alone(&self, piece: &mut dyn Piece) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
-        let mut counts = BTreeMap::new();
+        let mut counts = self.waited();
         let ran =
             self.run_one(conn, piece, &mut counts).and_then(|()| flush(conn, &counts, self.clock.now()));
         match ran {
@@ -586,15 +608,27 @@ impl StoreError {
     }
 }
 
-fn begin(conn: &Connection) -> Result<(), Trouble> {
-    conn.prepare_cached("BEGIN IMMEDIATE")
-        .and_then(|mut statement| statement.execute([]))
-        .map_err(|e| Trouble::Undone(e.into()))?;
-    // Another process may have brought the file to a schema that this one does not know.
-    schema::still_known(conn).map_err(|e| {
-        roll_back(conn);
-        Trouble::Undone(e)
-    })
+/// Begins, and tells whether another program's lock was in the way.
+fn begin(conn: &Connection) -> (bool, Result<(), Trouble>) {
+    let immediate = |patience| {
+        conn.busy_timeout(patience)?;
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+    };
+    // SQLite waits without a word, so it is asked first whether it would have to.
+    let at_once = immediate(Duration::ZERO);
+    let waited = at_once.as_ref().is_err_and(schema::busy);
+    let begun = if waited { immediate(schema::PATIENCE) } else { at_once };
+    let patient = conn.busy_timeout(schema::PATIENCE);
+    let begun = begun
+        .and(patient)
+        .map_err(StoreError::from)
+        // Another process may have brought the file to a schema that this one does not know.
+        .and_then(|()| schema::still_known(conn))
+        .map_err(|e| {
+            roll_back(conn);
+            Trouble::Undone(e)
+        });
+    (waited, begun)
 }
 
 fn commit(conn: &Connection) -> Option<Trouble> {

@@ -266,11 +266,9 @@ impl Oracle {
         );
         ensure!(row.attempts <= row.max_attempts, "{key} spent {} attempts", row.attempts);
         let recorded = self.attempts.get(&row.id).copied().unwrap_or(0);
-        // A confirmation may end a job under an attempt, whose result is then a late one.
         let open = i64::from(state == "running");
-        let late = row.tries == recorded + 1 && istate == "settled";
         ensure!(
-            row.tries == recorded + open || late,
+            row.tries == recorded + open,
             "{key} is {state} with {} tries, {recorded} of them in the history",
             row.tries
         );
