@@ -12,8 +12,10 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::retry::{backoff, spread, window_open};
 use std::time::Duration;
 
+mod sends;
 mod terms;
 
+use sends::{began, note_send};
 pub use terms::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 
 /// The present, as decisions see it.
@@ -156,7 +158,7 @@ pub fn decide(
     // What had no effect starts no window and no lag, unless something of the generation is in doubt already.
     let harmless = (outcome.class == Class::Throttled && !outcome.doubt) || not_applied(outcome);
     if left && (doubted || !harmless) {
-        note_send(&mut g, outcome, now);
+        note_send(&mut g, job, outcome, now);
     }
     let signal = signal(step, outcome);
     let (next, generation, left_in_doubt) = match step {
@@ -185,21 +187,6 @@ fn repeatable(terms: &Terms, g: &Generation) -> bool {
 /// A handler's word that nothing happened.
 fn not_applied(outcome: &Outcome) -> bool {
     outcome.class == Class::HandlerError && outcome.not_applied
-}
-
-/// A request of this generation may have left.
-fn note_send(g: &mut Generation, outcome: &Outcome, now: &Now) {
-    g.sends = g.sends.saturating_add(1);
-    if g.first_sent.is_none() {
-        g.first_sent = Some(outcome.started);
-        g.first_sent_boot = Some(now.boot.saturating_sub(millis(now.wall.since(outcome.started))));
-    }
-    // What was not there before this request proves nothing about it.
-    (g.not_found, g.not_found_at, g.not_found_boot) = (0, None, None);
-    // A crashed call may have gone on until it was found.
-    g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
-    // Later than it was, never earlier: how long the call took may have been measured by a clock that was set meanwhile.
-    g.last_sent_boot = Some(now.boot);
 }
 
 fn signal(step: Step, outcome: &Outcome) -> Signal {
@@ -501,7 +488,7 @@ impl Facts<'_> {
         g.not_found_at = g.not_found_at.map(|at| at.min(outcome.started));
         // Set forward, it must not end the lag: by the boot clock it has to be over as well. A boot clock that lies behind
         // what was written is another boot's, and the lag begins anew.
-        let began = self.now.boot.saturating_sub(millis(self.now.wall.since(outcome.started)));
+        let began = began(self.job, outcome, self.now);
         g.last_sent_boot = g.last_sent_boot.map(|at| at.min(self.now.boot));
         g.not_found_boot = g.not_found_boot.map(|at| at.min(self.now.boot));
         let late_enough = |from: Option<Ms>, boot: Option<i64>| {

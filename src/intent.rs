@@ -144,7 +144,7 @@ pub struct Generation {
     pub sends: u32,
     /// When the first of them was begun: the provider's window runs from here.
     pub first_sent: Option<Ms>,
-    /// The boot clock then, and which boot, so that a set clock cannot reopen the window.
+    /// The boot clock at its claim, so that a set clock cannot reopen the window.
     pub first_sent_boot: Option<i64>,
     /// When the last of them was begun, or the crash that cut it short: a look-up's lag runs from here.
     pub last_sent: Option<Ms>,

@@ -209,6 +209,8 @@ pub struct Lease {
     pub token: i64,
     /// When the lease would end unless renewed.
     pub expires: Ms,
+    /// The boot clock at the claim. `None`: the claim was an older version's.
+    pub boot: Option<i64>,
 }
 
 /// One job as it stands in the file.

@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_lease_stands_before_the_intent_and_the_history_after_it() {
         let mut story = story();
-        story.job.lease = Some(Lease { owner: "till-3:4711".into(), token: 2, expires: Ms(5) });
+        story.job.lease = Some(Lease { owner: "till-3:4711".into(), token: 2, expires: Ms(5), boot: None });
         story.history.push(Entry::new(JobId(7), Action::Enqueue, Ms(0), "cli:me@till-3"));
         let text = text(&story, true);
         let lease =

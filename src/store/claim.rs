@@ -387,7 +387,7 @@ impl Round<'_> {
             named_params! {
                 ":id": job.id.0, ":owner": self.owner.nonce(), ":rise": self.tx.rise(), ":expires": expires.0,
                 ":started": started.0, ":step": step.as_str(), ":spend": i64::from(step == Step::Send),
-                ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" },
+                ":max": kind.terms.max_attempts, ":phase": if marks { "claimed" } else { "sending" }, ":boot": self.now.boot,
             },
             |row| row.get(0),
         )?;
@@ -410,7 +410,12 @@ impl Round<'_> {
             attempts: job.attempts.saturating_add(u32::from(step == Step::Send)),
             max_attempts: kind.terms.max_attempts,
             updated: started,
-            lease: Some(Lease { owner: self.owner.name().to_string(), token, expires }),
+            lease: Some(Lease {
+                owner: self.owner.name().to_string(),
+                token,
+                expires,
+                boot: Some(self.now.boot),
+            }),
             ..job
         };
         let frozen = intent.frozen.clone().unwrap_or_default();
@@ -530,7 +535,7 @@ fn words(reason: Reason) -> &'static str {
 
 pub(super) const LEASE: &str = "UPDATE onceward_jobs SET state = 'running', claimable = 0, lease_owner = :owner,
     lease_token = lease_token + :rise, lease_expires_ms = :expires, lease_started_ms = :started, lease_step = :step,
-    lease_phase = :phase, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
+    lease_phase = :phase, lease_boot_ms = :boot, tries = tries + 1, attempts = attempts + :spend, max_attempts = :max,
     updated_ms = :started
   WHERE id = :id AND claimable = 1 AND group_paused = 0 RETURNING lease_token";
 const REQUESTED: &str =

@@ -53,7 +53,7 @@ columns! {
     Priority = "j.priority", Attempts = "j.attempts", MaxAttempts = "j.max_attempts", Tries = "j.tries",
     Pauses = "j.pauses", AgeFrom = "j.age_from_ms", RunAfter = "j.run_after_ms", ErrorClass = "j.error_class",
     LastError = "j.last_error", ParkReason = "j.park_reason", Updated = "j.updated_ms",
-    LeaseToken = "j.lease_token", LeaseExpires = "j.lease_expires_ms", Owner = "o.name",
+    LeaseToken = "j.lease_token", LeaseExpires = "j.lease_expires_ms", LeaseBoot = "j.lease_boot_ms", Owner = "o.name",
 }
 
 /// Loads one job; `None` if there is no such number.
@@ -101,7 +101,10 @@ fn job(row: &Row<'_>) -> Result<Job, StoreError> {
         _ => State::Cancelled,
     };
     let lease = match (get(row, Column::Owner)?, ms(row, Column::LeaseExpires)?) {
-        (Some(owner), Some(expires)) => Some(Lease { owner, token: get(row, Column::LeaseToken)?, expires }),
+        (Some(owner), Some(expires)) => {
+            let (token, boot) = (get(row, Column::LeaseToken)?, get(row, Column::LeaseBoot)?);
+            Some(Lease { owner, token, expires, boot })
+        }
         _ => None,
     };
     let key: String = get(row, Column::Key)?;
@@ -232,7 +235,7 @@ pub struct Move<'a> {
 const MOVE: &str = "UPDATE onceward_jobs SET state = :state, claimable = :claimable, run_after_ms = :run_after,
     due_by_app = 0, attempts = :attempts, pauses = :pauses, age_from_ms = :age_from, error_class = :class,
     last_error = :error, park_reason = :reason, lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL,
-    lease_step = NULL, lease_phase = NULL, passed_over = 0, updated_ms = :now
+    lease_step = NULL, lease_phase = NULL, lease_boot_ms = NULL, passed_over = 0, updated_ms = :now
   WHERE id = :id";
 
 /// Moves a job (whoever passes over a parked one says so afterwards), keeps the figures in step, and lets its group go on if this was its end.

@@ -11,6 +11,7 @@ use crate::store::history::Action;
 
 mod audit;
 mod browse;
+mod clocks;
 mod doors;
 mod events;
 mod figures;
