@@ -50,6 +50,7 @@ pub mod cli;
 mod app;
 mod bench;
 mod crash;
+mod descriptors;
 mod pace;
 
 pub use app::{Builder, Onceward, Standing, StartError};

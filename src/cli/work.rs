@@ -3,6 +3,7 @@
 #[cfg(unix)]
 use super::notify::Systemd;
 use super::{CliError, Context, Opened, child};
+use crate::descriptors;
 use crate::http::{self, Server};
 use crate::store::Store;
 use crate::worker::{self, Ended, Options, Stop, Until};
@@ -37,6 +38,15 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     let store = Arc::new(opened.store(true, Some(config.worker.poll))?);
     if let Some(doubt) = super::place::doubt(store.path()) {
         log::warn!("{doubt}");
+    }
+    let needed = descriptors::of_worker(config.worker.threads);
+    let granted = descriptors::raise(needed);
+    if granted < needed {
+        log::warn!(
+            "this process may have {granted} descriptors, and {} threads may need {needed}: raise the limit (ulimit -n, \
+             LimitNOFILE=), or lower [worker] threads, or calls will fail",
+            config.worker.threads
+        );
     }
     for (kind, then, now) in store.changed_key_templates()? {
         log::warn!(

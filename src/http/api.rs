@@ -76,10 +76,14 @@ pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Respo
         return Err(Problem::new(404, "not_found", "there is nothing at this path: see /openapi.json"));
     }
     let actor = if matching.iter().all(|(r, _)| r.open) {
+        body.of_health();
         String::new()
     } else {
         match app.guard.check_token(app.http()?, request) {
-            Ok(caller) => caller.actor,
+            Ok(caller) => {
+                body.of_known()?;
+                caller.actor
+            }
             Err(problem) => {
                 if problem.status() == 401 {
                     app.turned_away("api", request, problem.detail())?;

@@ -14,7 +14,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 
@@ -33,6 +33,7 @@ pub struct Guard {
     secret: RandomState,
     denied: AtomicU64,
     written: Mutex<Written>,
+    writing: Mutex<()>,
 }
 
 /// How often the file was told of somebody who was turned away. A write costs a sync of the disk, and whoever has no
@@ -72,21 +73,27 @@ impl Guard {
             secret: RandomState::new(),
             denied: AtomicU64::new(0),
             written: Mutex::new(written),
+            writing: Mutex::default(),
         }
     }
 
-    /// Somebody is turned away: is it to be written down? Then with how many before that were not.
-    pub fn to_be_written(&self) -> Option<u64> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if written.since.elapsed() >= WRITTEN_SPAN {
-            (written.since, written.count) = (Instant::now(), 0);
-        }
-        if written.count >= WRITTEN_MOST {
-            written.unwritten += 1;
-            return None;
-        }
-        written.count += 1;
-        Some(std::mem::take(&mut written.unwritten))
+    /// Somebody is turned away: writes it down, with how many before it were not, if it is its turn. One at a time: a file
+    /// that cannot be written just now holds up one stranger's connection and no more.
+    pub fn write_down(&self, write: impl FnOnce(u64)) {
+        let alone = self.writing.try_lock();
+        let unwritten = {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            if written.since.elapsed() >= WRITTEN_SPAN {
+                (written.since, written.count) = (Instant::now(), 0);
+            }
+            if matches!(alone, Err(TryLockError::WouldBlock)) || written.count >= WRITTEN_MOST {
+                written.unwritten += 1;
+                return;
+            }
+            written.count += 1;
+            std::mem::take(&mut written.unwritten)
+        };
+        write(unwritten);
     }
 
     /// How many requests were turned away for a wrong token, since the start.

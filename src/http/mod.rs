@@ -4,7 +4,7 @@
 //! and hyper wants an async runtime. What is needed is small: one request a connection (`Connection: close`), a
 //! deadline for each part of it, bounds on everything, and a stop.
 //!
-//! `wire` knows bytes, `server` connections and threads, `message` what a route sees, `guard` who may ask, `api` and
+//! `wire` knows bytes, `server` connections and threads, `places` who may have one, `message` what a route sees, `guard` who may ask, `api` and
 //! `console` the routes. Nothing here holds SQL or decides anything: a route reads a request, calls the store, and writes a view. An answer to
 //! a change leaves only after the store has said that it is on disk.
 
@@ -14,6 +14,7 @@ mod console;
 mod guard;
 mod message;
 mod metrics;
+mod places;
 mod server;
 mod wire;
 
@@ -47,13 +48,27 @@ struct App {
 pub fn start(config: Arc<Config>, store: Arc<Store>, worker: Stop) -> io::Result<Option<Server>> {
     let Some(http) = &config.http else { return Ok(None) };
     let listener = TcpListener::bind(http.listen)?;
+    lengthen_queue(&listener);
     let clock = Arc::clone(store.clock());
+    let shares = places::Shares::beside(config.worker.threads);
     let (guard, reads, sessions) = (Guard::new(), Gate::new(READS), console::Sessions::new());
     let app = App { config, store, clock, worker, guard, reads, sessions };
-    let server = Server::start(listener, Box::new(Site { app: Arc::new(app) }))?;
+    let server = Server::start(listener, shares, Box::new(Site { app: Arc::new(app) }))?;
     log::info!("listening on http://{}", server.address());
     Ok(Some(server))
 }
+
+/// Connections that come all at once wait in the system's queue. Where that is full they are not told so, and try again
+/// after a second: the standard library's 128 are fewer than there are places.
+#[cfg(unix)]
+fn lengthen_queue(listener: &TcpListener) {
+    if let Err(e) = rustix::net::listen(listener, 1024) {
+        log::debug!("the queue of connections stays as it is: {e}");
+    }
+}
+
+#[cfg(not(unix))]
+fn lengthen_queue(_: &TcpListener) {}
 
 /// 9999-12-31T23:59:59Z.
 const LAST_HTTP_DATE_MS: u64 = 253_402_300_799_000;
@@ -87,11 +102,12 @@ fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Response,
 impl App {
     /// Puts on record that a request was turned away at a door. It is turned away whether or not that can be written.
     fn turned_away(&self, door: &str, request: &Request, why: &str) -> Result<(), Problem> {
-        let Some(unwritten) = self.guard.to_be_written() else { return Ok(()) };
         let origin = guard::origin(self.http()?, request);
-        if let Err(e) = self.store.denied(door, &origin, why, unwritten) {
-            log::error!("not on record in the file's events: {origin} was turned away at {door} ({e})");
-        }
+        self.guard.write_down(|unwritten| {
+            if let Err(e) = self.store.denied(door, &origin, why, unwritten) {
+                log::error!("not on record in the file's events: {origin} was turned away at {door} ({e})");
+            }
+        });
         Ok(())
     }
 

@@ -1,23 +1,20 @@
-//! Connections: one small thread each, at most [`MOST`] of them, one request a connection.
+//! Connections: one small thread each, one request a connection.
 //!
 //! A thread a connection keeps a slow client from holding up anybody else, and costs a stack that is mostly untouched.
-//! When all places are taken, the connection that has waited longest for its head is given up for the new one, so
-//! clients that say nothing cannot keep others out; if all are past their heads, the new one is told 503.
+//! How many there may be, and who gives way when all places are taken, is in `places`.
 //! Invariants: the threads of the workers are never used here; a panic of a route is a 500 and ends one connection.
 
 use super::message::{Content, Problem, Request, Response, phrase};
+use super::places::{Place, Places, Shares};
 use super::wire::{BadHead, Body, Out, Wire, framing, read_head};
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections at once.
-pub const MOST: usize = 512;
 const STACK: usize = 1024 * 1024;
 
 /// Answers requests; knows nothing of sockets.
@@ -38,28 +35,15 @@ pub struct Server {
 struct Shared {
     handler: Box<dyn Handler>,
     stopping: AtomicBool,
-    connections: Mutex<Connections>,
-    one_less: Condvar,
-}
-
-#[derive(Default)]
-struct Connections {
-    last: u64,
-    count: usize,
-    /// Those whose head has not come yet, the oldest first.
-    silent: BTreeMap<u64, Arc<TcpStream>>,
+    places: Arc<Places>,
 }
 
 impl Server {
     /// Listens, and answers from now on.
-    pub fn start(listener: TcpListener, handler: Box<dyn Handler>) -> io::Result<Server> {
+    pub fn start(listener: TcpListener, shares: Shares, handler: Box<dyn Handler>) -> io::Result<Server> {
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            handler,
-            stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
-            one_less: Condvar::new(),
-        });
+        let (stopping, places) = (AtomicBool::new(false), Places::new(shares));
+        let shared = Arc::new(Shared { handler, stopping, places });
         let accept = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("onceward-http".into())
@@ -88,23 +72,9 @@ impl Server {
             Ok(_) => drop(thread.join()),
             Err(e) => log::warn!("the listening thread could not be woken: {e}"),
         }
-        let deadline = Instant::now() + grace;
-        let mut connections = self.shared.lock();
-        for stream in connections.silent.values() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        while connections.count > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                log::warn!("{} requests were still being answered at the end", connections.count);
-                return;
-            }
-            connections = self
-                .shared
-                .one_less
-                .wait_timeout(connections, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+        match self.shared.places.close(grace) {
+            0 => {}
+            left => log::warn!("{left} requests were still being answered at the end"),
         }
     }
 }
@@ -116,10 +86,6 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn listen(self: &Arc<Shared>, listener: &TcpListener) {
         loop {
             let accepted = listener.accept();
@@ -139,55 +105,14 @@ impl Shared {
 
     fn take(self: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
         let stream = Arc::new(stream);
-        let Some(number) = self.admit(&stream) else { return turn_away(&stream) };
+        let Some(place) = self.places.admit(&stream) else { return turn_away(&stream) };
         let (shared, ours) = (Arc::clone(self), Arc::clone(&stream));
-        let serve = move || {
-            let place = Place { shared: &shared, number };
-            converse(&place, &ours, peer);
-        };
+        let serve = move || converse(shared.handler.as_ref(), &Arc::new(place), ours, peer);
         let thread = std::thread::Builder::new().name("onceward-request".into()).stack_size(STACK);
         if let Err(e) = thread.spawn(serve) {
             log::warn!("a thread for a request could not be started: {e}");
-            drop(Place { shared: self, number });
             turn_away(&stream);
         }
-    }
-
-    /// A place for a new connection. When all are taken, the one that has been silent longest loses its own, which it
-    /// leaves in a moment.
-    fn admit(&self, stream: &Arc<TcpStream>) -> Option<u64> {
-        let mut connections = self.lock();
-        if connections.count >= MOST {
-            let (_, oldest) = connections.silent.pop_first()?;
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-        connections.count += 1;
-        connections.last += 1;
-        let number = connections.last;
-        connections.silent.insert(number, Arc::clone(stream));
-        Some(number)
-    }
-}
-
-/// A connection's place, given back when it ends, however it ends.
-struct Place<'a> {
-    shared: &'a Shared,
-    number: u64,
-}
-
-impl Place<'_> {
-    /// It has asked for something: nobody takes its place any more.
-    fn has_asked(&self) {
-        self.shared.lock().silent.remove(&self.number);
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut connections = self.shared.lock();
-        connections.silent.remove(&self.number);
-        connections.count = connections.count.saturating_sub(1);
-        self.shared.one_less.notify_all();
     }
 }
 
@@ -199,20 +124,17 @@ fn turn_away(stream: &Arc<TcpStream>) {
     }
 }
 
-/// One request and its answer.
-fn converse(place: &Place<'_>, stream: &Arc<TcpStream>, peer: SocketAddr) {
-    let handler = &place.shared.handler;
+/// One request and its answer. The connection ends before its place is given back.
+fn converse(handler: &dyn Handler, place: &Arc<Place>, stream: Arc<TcpStream>, peer: SocketAddr) {
     let _ = stream.set_nodelay(true);
-    let head = read_head(&mut Wire::for_head(Arc::clone(stream)));
-    place.has_asked();
-    let (head, rest) = match head {
+    let (head, rest) = match read_head(&mut Wire::for_head(Arc::clone(&stream))) {
         Ok(read) => read,
         Err(BadHead::Gone) => return,
         Err(BadHead::Refused(status, why)) => {
             let code = if status == 408 { "timeout" } else { "invalid" };
             let refused = Problem::new(status, code, why).response();
-            let written = respond(stream, handler.as_ref(), refused, None, false, true);
-            return close(stream, None, written);
+            let written = respond(&stream, handler, refused, None, false, true);
+            return close(place, &stream, None, written);
         }
     };
     let (asks_for_head, one_one) = (head.method == "HEAD", head.one_one);
@@ -221,7 +143,7 @@ fn converse(place: &Place<'_>, stream: &Arc<TcpStream>, peer: SocketAddr) {
     let (mut body, response) = match framing(&head) {
         Err(why) => (None, Problem::invalid(why).response()),
         Ok(framing) => {
-            let body = Body::new(Arc::clone(stream), rest, framing, waits && one_one);
+            let body = Body::new(Arc::clone(&stream), Arc::clone(place), rest, framing, waits && one_one);
             let odd = expects.len() > 1 || (!expects.is_empty() && !waits);
             let response = if odd {
                 Problem::new(417, "invalid", "only `Expect: 100-continue` is understood").response()
@@ -229,24 +151,24 @@ fn converse(place: &Place<'_>, stream: &Arc<TcpStream>, peer: SocketAddr) {
                 let local = stream.local_addr().map_err(|e| e.to_string());
                 match local.and_then(|local| Request::new(head, peer.ip().to_canonical(), local)) {
                     Err(why) => Problem::invalid(why).response(),
-                    Ok(request) => return answer(handler.as_ref(), stream, &request, body),
+                    Ok(request) => return answer(handler, place, &stream, &request, body),
                 }
             };
             (Some(body), response)
         }
     };
-    let written = respond(stream, handler.as_ref(), response, body.as_mut(), asks_for_head, one_one);
-    close(stream, body.as_mut(), written);
+    let written = respond(&stream, handler, response, body.as_mut(), asks_for_head, one_one);
+    close(place, &stream, body.as_mut(), written);
 }
 
-fn answer(handler: &dyn Handler, stream: &Arc<TcpStream>, request: &Request, mut body: Body) {
+fn answer(handler: &dyn Handler, place: &Place, stream: &Arc<TcpStream>, request: &Request, mut body: Body) {
     let route = || handler.answer(request, &mut body);
     let response = catch_unwind(AssertUnwindSafe(route)).unwrap_or_else(|_| fault());
     let (head, one_one) = (request.asks_for_head(), request.one_one());
     let write = || respond(stream, handler, response, Some(&mut body), head, one_one);
     let written = catch_unwind(AssertUnwindSafe(write))
         .unwrap_or_else(|_| Err(io::Error::other("a route panicked while it wrote")));
-    close(stream, Some(&mut body), written);
+    close(place, stream, Some(&mut body), written);
 }
 
 fn fault() -> Response {
@@ -311,7 +233,8 @@ fn respond(
 /// Ends a connection so that the answer arrives: what the client still sends is read for a moment, for a socket that is
 /// closed over unread bytes takes back what it has sent. A part of an answer must not look like the whole: it is not
 /// closed in peace.
-fn close(stream: &Arc<TcpStream>, body: Option<&mut Body>, written: io::Result<()>) {
+fn close(place: &Place, stream: &Arc<TcpStream>, body: Option<&mut Body>, written: io::Result<()>) {
+    place.rests();
     if written.is_err() {
         let _ = stream.shutdown(Shutdown::Both);
         return;

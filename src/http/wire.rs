@@ -5,6 +5,8 @@
 //! bodies pass at [`SLOWEST`] or faster. What could be read in two ways (both framings, two lengths, bare line ends in
 //! chunks) is refused, as RFC 9112 asks for.
 
+use super::message::Problem;
+use super::places::Place;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ const FIELDS: usize = 64;
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
 /// A body or an answer has this long, and what its bytes buy.
 pub const BODY_TIME: Duration = Duration::from_secs(20);
+/// What a stranger says after its head must be whole within this time, however its bytes move.
+const STRANGER_TIME: Duration = Duration::from_secs(5);
 /// Bytes a second below which a body or an answer is cut off in the end.
 const SLOWEST: u32 = 32 * 1024;
 
@@ -38,6 +42,11 @@ impl Wire {
     /// For what follows a head, or for an answer.
     pub fn for_body(stream: Arc<TcpStream>) -> Wire {
         Wire { stream, deadline: Instant::now() + BODY_TIME, moving: true }
+    }
+
+    /// For what a stranger says after its head.
+    fn for_stranger(stream: Arc<TcpStream>) -> Wire {
+        Wire { stream, deadline: Instant::now() + STRANGER_TIME, moving: false }
     }
 
     /// Gives at least so much time from now on.
@@ -200,6 +209,7 @@ fn number(text: &[u8]) -> Option<u64> {
 /// A request's body, as it comes.
 pub struct Body {
     wire: Wire,
+    place: Arc<Place>,
     /// Read from the connection and not yet given out.
     buffer: Vec<u8>,
     at: usize,
@@ -221,14 +231,36 @@ enum Left {
 }
 
 impl Body {
-    /// `rest` was read beyond the head; `asks`: the head said `Expect: 100-continue`.
-    pub fn new(stream: Arc<TcpStream>, rest: Vec<u8>, framing: Framing, asks: bool) -> Body {
+    /// A stranger's. `rest` was read beyond the head; `asks`: the head said `Expect: 100-continue`.
+    pub fn new(
+        stream: Arc<TcpStream>,
+        place: Arc<Place>,
+        rest: Vec<u8>,
+        framing: Framing,
+        asks: bool,
+    ) -> Body {
         let left = match framing {
             Framing::Length(0) => Left::Nothing,
             Framing::Length(n) => Left::Bytes(n),
             Framing::Chunked => Left::Size,
         };
-        Body { wire: Wire::for_body(stream), buffer: rest, at: 0, left, asks }
+        Body { wire: Wire::for_stranger(stream), place, buffer: rest, at: 0, left, asks }
+    }
+
+    /// The request has shown a valid token or session: it has a place of its own from now on, and time for a large body.
+    /// 503 if all such places are taken.
+    pub fn of_known(&mut self) -> Result<(), Problem> {
+        if !self.place.is_known() {
+            let why = "too many requests are being answered at once: ask again in a moment";
+            return Err(Problem::new(503, "busy", why).with("Retry-After", "1"));
+        }
+        self.wire = Wire::for_body(Arc::clone(&self.wire.stream));
+        Ok(())
+    }
+
+    /// The request asks whether all is well.
+    pub fn of_health(&self) {
+        self.place.asks_for_health();
     }
 
     /// The length that the head announced.

@@ -8,6 +8,8 @@ mod alerts;
 mod api;
 mod api_doors;
 mod api_edges;
+#[cfg(unix)]
+mod api_strangers;
 mod audit;
 mod backup;
 #[cfg(unix)]

@@ -4,8 +4,8 @@ use crate::http::message::{Problem, Request, decode, whole};
 use crate::http::wire::Body;
 use subtle::ConstantTimeEq;
 
-/// The most bytes of a form.
-const MOST: usize = 64 * 1024;
+/// The most bytes of a form of somebody who is logged in.
+pub const MOST: usize = 64 * 1024;
 
 /// A form's fields, in their order.
 #[derive(Debug)]
@@ -14,15 +14,15 @@ pub struct Form {
 }
 
 impl Form {
-    /// Reads a form from a request's body.
-    pub fn read(request: &Request, body: &mut Body) -> Result<Form, Problem> {
+    /// Reads a form of at most so many bytes from a request's body.
+    pub fn read(request: &Request, body: &mut Body, most: usize) -> Result<Form, Problem> {
         let given = request.header("content-type")?.unwrap_or_default();
         let given = given.split(';').next().unwrap_or_default().trim();
         if !given.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             let why = "the body must be a form (application/x-www-form-urlencoded)";
             return Err(Problem::new(415, "unsupported_media_type", why));
         }
-        let bytes = whole(body, MOST)?;
+        let bytes = whole(body, most)?;
         let text = String::from_utf8(bytes).map_err(|_| Problem::invalid("the form is not UTF-8"))?;
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -11,6 +11,9 @@ use maud::html;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 
+/// The most bytes of the login's form: anybody may send one.
+const FORM: usize = 4 * 1024;
+
 /// To the login, and back to where one wanted to go.
 pub fn first(request: &Request) -> Response {
     let path = request.path.join("/");
@@ -47,7 +50,7 @@ pub fn ask(request: &Request) -> Result<Response, Problem> {
 /// Takes the token.
 pub fn take(app: &Arc<App>, request: &Request, body: &mut Body) -> Result<Response, Problem> {
     same_site(request)?;
-    let form = Form::read(request, body)?;
+    let form = Form::read(request, body, FORM)?;
     let next = form.get("next").unwrap_or_default();
     let http = app.http()?;
     let given = form.get("token").unwrap_or_default();

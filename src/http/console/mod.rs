@@ -99,6 +99,7 @@ fn method(request: &Request) -> &str {
 
 fn inside(app: &Arc<App>, request: &Request, path: &[&str], body: &mut Body) -> Result<Response, Problem> {
     let Some(visit) = Visit::begin(app, request)? else { return Ok(login::first(request)) };
+    body.of_known()?;
     let answer = match method(request) {
         "GET" => visit.look(path),
         "POST" => visit.change(path, body),
@@ -140,7 +141,7 @@ impl<'a> Visit<'a> {
     }
 
     fn change(&self, path: &[&str], body: &mut Body) -> Result<Response, Problem> {
-        let form = Form::read(self.request, body)?;
+        let form = Form::read(self.request, body, form::MOST)?;
         self.check(&form)?;
         // A person's words are kept for ever, whichever form they stand in.
         for (name, what) in WORDS {

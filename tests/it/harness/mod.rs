@@ -205,6 +205,17 @@ impl Harness {
         Worker::start(self.command(&["work"], envs), self.dir.path())
     }
 
+    /// The same, from a shell that has set its limits.
+    pub fn spawn_worker_under(&self, limits: &str) -> Worker {
+        let plain = self.command(&["work"], &[]);
+        let mut command = Command::new("sh");
+        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.arg("-c").arg(format!("{limits}; exec \"$0\" \"$@\""));
+        command.arg(plain.get_program()).args(plain.get_args());
+        Worker::start(command, self.dir.path())
+    }
+
     /// Starts a worker, lets it get to where the condition holds, and kills it with SIGKILL.
     #[track_caller]
     pub fn kill_worker_when(&self, condition: impl Fn(&onceward::demo::provider::State) -> bool) {

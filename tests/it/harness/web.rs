@@ -113,10 +113,27 @@ impl Harness {
     /// Starts a worker and waits until it listens.
     #[track_caller]
     pub fn serve(&self) -> Web {
+        self.serve_by(|harness| harness.spawn_worker(&[]))
+    }
+
+    /// The same, by a worker that may have no more than so many descriptors.
+    #[track_caller]
+    pub fn serve_within(&self, descriptors: u32) -> Web {
+        self.serve_by(|harness| harness.spawn_worker_under(&format!("ulimit -n {descriptors}")))
+    }
+
+    /// The same, but the worker may raise that limit.
+    #[track_caller]
+    pub fn serve_soft(&self, descriptors: u32) -> Web {
+        self.serve_by(|harness| harness.spawn_worker_under(&format!("ulimit -Sn {descriptors}")))
+    }
+
+    #[track_caller]
+    fn serve_by(&self, spawn: impl FnOnce(&Harness) -> Worker) -> Web {
         self.env("API_TOKEN", TOKEN);
         let log = self.dir.path().join("workers.log");
         let before = super::text(&log).len();
-        let mut worker = self.spawn_worker(&[]);
+        let mut worker = spawn(self);
         let start = Instant::now();
         loop {
             let said = super::text(&log);
