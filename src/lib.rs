@@ -52,6 +52,7 @@ mod bench;
 mod crash;
 mod descriptors;
 mod pace;
+mod process;
 
 pub use app::{Builder, Onceward, Standing, StartError};
 pub use clock::Ms;

@@ -270,6 +270,10 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         })),
         Err(e) => findings.push(bad("keys", e.to_string())),
     }
+    match store.doubtful_workers() {
+        Ok(doubts) => findings.extend(doubts.into_iter().map(|doubt| bad("worker", doubt))),
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
     inbox(&store, findings);
     missing_places(&store, findings);
     match store.stats() {

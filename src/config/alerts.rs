@@ -21,6 +21,8 @@ words! {
         Provider = "provider",
         /// The disk is nearly full: less than twice `limits.free_disk`.
         Disk = "disk",
+        /// A worker's jobs wait, for its lock file cannot be judged or it stands still.
+        Worker = "worker",
         /// The clock was set back.
         Clock = "clock",
         /// A second, different reference for one key.
@@ -83,6 +85,9 @@ pub fn alert_payload(event: AlertEvent, name: &str, count: u64, example: &str, s
         AlertEvent::Group => format!("Onceward: {count} groups stand, the first: {example}"),
         AlertEvent::Provider => format!("Onceward: the provider {name} is held: {example}"),
         AlertEvent::Disk => format!("Onceward: the disk is nearly full: {example}"),
+        AlertEvent::Worker => {
+            format!("Onceward: {count} workers stand still, or it cannot be told: {example}")
+        }
         AlertEvent::Clock => format!("Onceward: the clock was set back, {count} times"),
         AlertEvent::DoubleEffect => format!("Onceward: {count} double effects: {example}"),
         AlertEvent::Test => "Onceward: a test of the alerts".to_string(),

@@ -8,15 +8,15 @@
 use super::audit::{Head, head};
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
+use super::life::{self, Life};
 use super::newfile::NewFile;
 use super::record::Recorder;
-use super::{Desk, Options, Store, StoreError, Tx, history, leases, rows, schema};
+use super::{Desk, Options, Store, StoreError, Tx, history, identity, rows, schema};
 use crate::clock::{Clock, Ms};
 use crate::decide::Family;
 use crate::job::{Code, JobId, Refusal, State};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, named_params};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,25 +231,23 @@ fn settle_down(conn: &Connection) -> Result<(), StoreError> {
 
 /// A worker that is alive holds the lock of its file beside the store, whatever became of the store itself.
 fn nobody_works(store: &Path) -> Result<(), StoreError> {
-    let store = &leases::real(store);
-    let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(name) = store.file_name() else { return Ok(()) };
-    let mut begin = name.to_os_string();
-    begin.push("-owner-");
-    let begin = begin.to_string_lossy().into_owned();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(&begin) {
-            continue;
-        }
-        let Ok(file) = File::options().read(true).write(true).open(entry.path()) else { continue };
-        if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
-            let why = format!(
-                "a worker is at work on {}: stop it first ({})",
-                store.display(),
-                entry.path().display()
-            );
-            return Err(Refusal::new(Code::NotAllowed, why).into());
-        }
+    let store = &identity::real(store);
+    let all = match life::all(store) {
+        // Without a folder there is nobody in it.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        all => all.map_err(|e| trouble(store, format!("whether a worker runs cannot be seen: {e}")))?,
+    };
+    for (_, lock, life) in all {
+        let (store, lock) = (store.display(), lock.display());
+        let why = match life {
+            Life::Dead(_) | Life::Missing => continue,
+            Life::Alive => format!("a worker is at work on {store}: stop it first ({lock})"),
+            Life::Unclear(why) => format!(
+                "a worker may be at work on {store}: {lock} stands for one, and {why}. Run this as its user; if that worker is \
+                 certainly gone, delete that file first"
+            ),
+        };
+        return Err(Refusal::new(Code::NotAllowed, why).into());
     }
     Ok(())
 }

@@ -137,7 +137,7 @@ impl Store {
     fn ages(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {
         let mut oldest: Option<Ms> = None;
         // Workers may go by another config than this one, or be an app with handlers of its own.
-        let workers = leases::kinds_of_workers(conn, &self.path)?;
+        let workers = leases::kinds_of_workers(conn, self.place())?;
         for (kind, due) in oldest_due(conn, now)? {
             let desk = self.desk.kind(&kind);
             if !workers.as_ref().map_or(desk.is_some(), |kinds| kinds.contains(&kind)) {

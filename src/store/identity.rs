@@ -2,7 +2,12 @@
 //! that has no name any more, and all that it acknowledged would be gone with the process.
 
 use super::StoreError;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The file itself, by whatever link it was named.
+pub fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
 
 /// Which file it is: device and inode. Not known where there is no such thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,7 @@
 
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::Action;
+use super::life::{self, Life};
 use super::record::Recorder;
 use super::{Store, StoreError, Tx, holds, rows, schema};
 use crate::clock::{Ms, millis};
@@ -14,7 +15,7 @@ use crate::job::{Job, JobId, Step};
 use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,47 +52,6 @@ pub struct OwnerLock {
     _file: File,
 }
 
-fn lock_path(store: &Path, nonce: &str) -> PathBuf {
-    let mut name = real(store).into_os_string();
-    name.push(format!("-owner-{nonce}"));
-    PathBuf::from(name)
-}
-
-/// The file itself, by whatever link it was named: every process must look for locks in the same place.
-pub(super) fn real(store: &Path) -> PathBuf {
-    store.canonicalize().unwrap_or_else(|_| store.to_path_buf())
-}
-
-/// The workers whose lock on a file beside the store is held, by nonce. A file that can't be tried counts as held.
-pub(super) fn alive(store: &Path) -> std::io::Result<Vec<String>> {
-    let store = real(store);
-    let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let prefix = format!("{}-owner-", store.file_name().unwrap_or_default().to_string_lossy());
-    let mut alive = Vec::new();
-    for file in std::fs::read_dir(folder)? {
-        let file = file?;
-        let name = file.file_name();
-        let Some(nonce) = name.to_string_lossy().strip_prefix(&prefix).map(str::to_string) else { continue };
-        let lock = match File::options().read(true).write(true).open(file.path()) {
-            Ok(lock) => lock,
-            // It said goodbye in between.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(_) => {
-                alive.push(nonce);
-                continue;
-            }
-        };
-        // Somebody who only looks holds it for a moment.
-        if lock.try_lock().is_err() {
-            std::thread::sleep(Duration::from_millis(20));
-            if lock.try_lock().is_err() {
-                alive.push(nonce);
-            }
-        }
-    }
-    Ok(alive)
-}
-
 const CAN_DO: &str = "SELECT nonce, kinds FROM onceward_owners WHERE gone_ms IS NULL";
 
 /// The kinds that the running workers know; `None`: none runs, or one has not told.
@@ -103,7 +63,7 @@ pub(super) fn kinds_of_workers(
     let mut rows = statement.query([])?;
     let mut known = None;
     while let Some(row) = rows.next()? {
-        if !is_held(&lock_path(store, &row.get::<_, String>(0)?)) {
+        if !life::look(&life::lock_path(store, &row.get::<_, String>(0)?)).may_work() {
             continue;
         }
         let Some(told) = row.get::<_, Option<String>>(1)? else { return Ok(None) };
@@ -114,25 +74,13 @@ pub(super) fn kinds_of_workers(
     Ok(known)
 }
 
-/// Does somebody hold the lock on this file? Asked by a shared one, for a moment: two who ask do not disturb each other,
-/// and a worker that would take over just then comes round again.
-fn is_held(lock: &Path) -> bool {
-    File::open(lock).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
 impl Store {
     /// Registers this start of a worker and takes its lock.
     pub fn register(&self, name: &str) -> Result<(Owner, OwnerLock), StoreError> {
         let nonce = uuid::Uuid::new_v4().to_string();
-        let path = lock_path(&self.path, &nonce);
-        let unusable = |what: &str, e: &dyn std::fmt::Display| StoreError::Unusable {
-            path: path.clone(),
-            why: format!("the worker's lock file could not be {what}: {e}"),
-        };
-        let file = File::create_new(&path).map_err(|e| unusable("made", &e))?;
-        // Nobody else wants it for longer than a look takes.
-        file.lock().map_err(|e| unusable("locked", &e))?;
-        let lock = OwnerLock { path: path.clone(), _file: file };
+        let path = life::lock_path(self.place(), &nonce);
+        let file = life::make(&path)?;
+        let lock = OwnerLock { path, _file: file };
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
         let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));
@@ -197,14 +145,6 @@ impl Store {
         })
     }
 
-    /// Other owners that have not said goodbye, or were taken for gone and yet have claimed since.
-    fn strangers(&self, owner: &Owner) -> Result<Vec<(String, Ms)>, StoreError> {
-        let conn = self.reader()?;
-        let mut statement = conn.prepare_cached(STRANGERS)?;
-        let rows = statement.query_map([owner.nonce()], |row| Ok((row.get(0)?, Ms(row.get(1)?))))?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    }
-
     /// Takes over whatever dead workers left running. Returns how many jobs that were. What cannot be taken over keeps
     /// nobody from the rest; the first error is given in the end.
     ///
@@ -213,21 +153,25 @@ impl Store {
     pub fn recover(&self, owner: &Owner) -> Result<usize, StoreError> {
         let mut taken = 0;
         let mut failed = None;
-        for (nonce, expires) in self.strangers(owner)? {
-            let path = lock_path(&self.path, &nonce);
-            let lock = match File::options().read(true).write(true).open(&path) {
-                Ok(file) => match file.try_lock() {
-                    Ok(()) => Some(file),
-                    Err(TryLockError::WouldBlock) => continue,
-                    Err(TryLockError::Error(e)) => {
-                        log::warn!("{} could not be tried: {e}", path.display());
-                        continue;
-                    }
-                },
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound && expires < self.clock.now() => None,
-                Err(_) => continue,
+        for stranger in life::strangers(&*self.reader()?, owner.nonce())? {
+            let path = life::lock_path(self.place(), &stranger.nonce);
+            let ran_out = stranger.expires < self.clock.now();
+            let lock = match life::take(&path) {
+                Life::Dead(lock) => Some(lock),
+                Life::Missing if ran_out => None,
+                Life::Unclear(why) if stranger.running > 0 => {
+                    self.lives.note(&stranger, &path, Some(&why));
+                    continue;
+                }
+                Life::Alive if stranger.running > 0 && ran_out => {
+                    self.lives.note(&stranger, &path, None);
+                    continue;
+                }
+                Life::Alive | Life::Missing | Life::Unclear(_) => continue,
             };
-            let bad = match self.take_over(owner, &nonce, lock.is_some()) {
+            let nonce = &stranger.nonce;
+            self.lives.forget(nonce);
+            let bad = match self.take_over(owner, nonce, lock.is_some()) {
                 Ok((jobs, bad)) => {
                     taken += jobs;
                     bad
@@ -319,10 +263,6 @@ const PROGRAM: &str = concat!("onceward ", env!("CARGO_PKG_VERSION"));
 const SET_BACK: &str = "set_back_ms";
 /// Workers look at the clock each second, so within this they speak of the same set-back.
 const SAME_SET_BACK: Duration = Duration::from_secs(5);
-const STRANGERS: &str = "SELECT o.nonce, coalesce(max(j.lease_expires_ms), o.seen_ms)
-  FROM onceward_owners o LEFT JOIN onceward_jobs j ON j.lease_owner = o.nonce AND j.state = 'running'
-  WHERE (o.gone_ms IS NULL OR j.id IS NOT NULL) AND o.nonce <> ?1 GROUP BY o.nonce
-  ORDER BY o.since_ms";
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 AND (?2 OR lease_expires_ms < ?3) ORDER BY id";
 const RUNS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs WHERE state = 'running' AND lease_owner = ?1)";

@@ -8,9 +8,10 @@
 //! touch, an event without its hashes, is refused by the new table.
 
 use super::events::{self, Event, EventAction, EventScope};
+use super::life::{self, Life};
 use super::newfile::sync_folder;
 use super::schema::{self, Found};
-use super::{StoreError, Tx, leases};
+use super::{StoreError, Tx, identity};
 use crate::clock::Ms;
 use crate::crash;
 use rusqlite::backup::{Backup, StepResult};
@@ -113,15 +114,20 @@ const NAME: &str = "SELECT name FROM onceward_owners WHERE nonce = ?1";
 fn refuse_beside_workers(conn: &Connection, path: &Path, from: i64) -> Result<(), StoreError> {
     let unusable = |why: String| StoreError::Unusable { path: path.to_path_buf(), why };
     let version = schema::VERSION;
-    let alive = leases::alive(path).map_err(|e| {
+    let all = life::all(&identity::real(path)).map_err(|e| {
         unusable(format!("its schema is {from} and whether a worker runs cannot be seen in its folder: {e}"))
     })?;
-    let Some(nonce) = alive.first() else { return Ok(()) };
+    let alive: Vec<_> = all.iter().filter(|(_, _, life)| life.may_work()).collect();
+    let Some((nonce, lock, life)) = alive.first() else { return Ok(()) };
     let name: Option<String> = conn.query_row(NAME, [nonce], |row| row.get(0)).optional()?;
     let name = name.unwrap_or_else(|| "of unknown name".into());
     let more = if alive.len() > 1 { format!(" and {} more", alive.len() - 1) } else { String::new() };
+    let unclear = match life {
+        Life::Unclear(why) => format!(", or did: of its lock file {} {why}", lock.display()),
+        Life::Alive | Life::Dead(_) | Life::Missing => String::new(),
+    };
     Err(unusable(format!(
-        "its schema is {from} and this program's is {version}, but a worker of the older program runs on it ({name}{more}): stop \
+        "its schema is {from} and this program's is {version}, but a worker of the older program runs on it ({name}{more}{unclear}): stop \
          it, then start again; nothing was changed"
     )))
 }

@@ -24,6 +24,7 @@ mod hours;
 mod identity;
 mod inbox;
 mod leases;
+mod life;
 mod list;
 mod ledger;
 mod migrate;
@@ -238,6 +239,7 @@ pub struct Options {
 /// An open store.
 pub struct Store {
     path: PathBuf,
+    real: PathBuf,
     clock: Arc<dyn Clock>,
     desk: Arc<dyn Desk>,
     namespace: Arc<str>,
@@ -245,6 +247,8 @@ pub struct Store {
     pool: r2d2::Pool<Readers>,
     writer: writer::Writer,
     identity: identity::Identity,
+    /// What was said of other workers.
+    lives: life::Watch,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
     /// Leases that a claim may have written though its COMMIT failed.
@@ -287,12 +291,14 @@ impl Store {
         let namespace = options.namespace.into();
         Ok(Store {
             path: path.to_path_buf(),
+            real: identity::real(path),
             clock,
             desk,
             namespace,
             pool,
             writer,
             identity,
+            lives: life::Watch::default(),
             marked: None,
             doubtful: Mutex::default(),
         })
@@ -301,6 +307,11 @@ impl Store {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file itself, by whatever link it was named: every process must look for locks in the same place.
+    fn place(&self) -> &Path {
+        &self.real
     }
 
     /// What this process can do.

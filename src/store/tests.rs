@@ -18,6 +18,7 @@ mod figures;
 mod file;
 mod flight;
 mod laws;
+mod lives;
 mod migration;
 mod next;
 mod load;

@@ -84,7 +84,8 @@ impl Watch {
         let sighting = store.sight(memory.history, memory.events, &alerts.kind)?;
         let carrier = config.kinds.get(&alerts.kind).and_then(|kind| kind.provider.clone());
         let carrier = carrier.unwrap_or_else(|| alerts.kind.clone());
-        let seen = Seen { sighting, stats, disk: free_disk(store, config), carrier };
+        let (disk, workers) = (free_disk(store, config), store.doubtful_workers()?);
+        let seen = Seen { sighting, stats, disk, workers, carrier };
         memory.take_in(&seen, alerts, now);
         let due = memory.due(alerts, now);
         let moved = memory.history - before.history >= REMEMBER_ROWS;
@@ -136,13 +137,15 @@ struct Seen {
     sighting: Sighting,
     stats: Stats,
     disk: Option<u64>,
+    /// What is wrong with workers.
+    workers: Vec<String>,
     /// The provider that carries the alerts.
     carrier: String,
 }
 
 impl Memory {
     fn take_in(&mut self, seen: &Seen, alerts: &Alerts, now: Ms) {
-        let Seen { sighting, stats, disk, carrier } = seen;
+        let Seen { sighting, stats, disk, workers, carrier } = seen;
         for (reason, count, key) in &sighting.parked {
             self.add(alerts, AlertEvent::Park, reason, *count, key, now);
         }
@@ -177,6 +180,9 @@ impl Memory {
         }
         if let Some(free) = disk {
             goes_on(AlertEvent::Disk, "", 1, &format!("{free} bytes are free"));
+        }
+        if let Some(first) = workers.first() {
+            goes_on(AlertEvent::Worker, "", workers.len() as u64, first);
         }
         // What is over before it was told needs no telling.
         for over in self.ongoing.difference(&going) {

@@ -46,6 +46,8 @@ mod families;
 mod file_faults;
 mod foreign_log;
 mod locked;
+#[cfg(unix)]
+mod lock_files;
 mod migration;
 mod neighbours;
 mod numbers;
