@@ -126,7 +126,7 @@ pub fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
 }
 
 /// An array index as RFC 6901 allows it: digits without a leading zero.
-fn index(token: &str) -> Option<usize> {
+pub fn index(token: &str) -> Option<usize> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
     if plain { token.parse().ok() } else { None }
 }

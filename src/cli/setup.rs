@@ -100,6 +100,7 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
     findings.extend(super::place::doubt(&opened.config.store.path).map(|doubt| bad("place", doubt)));
     findings.extend(opened.config.kinds.values().filter_map(unread));
     findings.extend(opened.config.kinds.values().filter_map(by_key));
+    findings.extend(opened.config.kinds.values().filter_map(asks_nothing));
     let programs = Programs::new(Arc::clone(&opened.config));
     findings.extend(programs.unfit().into_iter().map(|(kind, why)| {
         bad(
@@ -173,8 +174,8 @@ fn unread(kind: &Kind) -> Option<Finding> {
     })
 }
 
-/// A kind that moves money, may have a next generation by itself, and asks by a key that is the same in each: the answer
-/// may be an earlier generation's object. It can be meant so, where the provider shows the newest first.
+/// A kind that moves money, may have a next generation by itself, and asks by a key that is the same in each: what failed
+/// there may be an earlier generation's. It can be meant so, where the objects carry the wire key too.
 fn by_key(kind: &Kind) -> Option<Finding> {
     let path = kind.lookup.as_ref()?.path.text();
     let asks = path.contains("{$key}") && !path.contains("{$wire_key}");
@@ -183,12 +184,27 @@ fn by_key(kind: &Kind) -> Option<Finding> {
         fine(
             "lookup",
             format!(
-                "beware: kind {} looks up by {{$key}}, which is the same in every generation: what an earlier one left at the \
-                 provider could be read as the answer for a later one; {{$wire_key}} tells them apart",
+                "beware: kind {} looks up by {{$key}}, which is the same in every generation: from the second one on a failed \
+                 object answers nothing unless it carries {{$wire_key}}, so send that along",
                 kind.name
             ),
         )
     })
+}
+
+/// An `authoritative` look-up whose path is the same for every job: what it finds, or does not, is about none of them.
+fn asks_nothing(kind: &Kind) -> Option<Finding> {
+    let lookup = kind.lookup.as_ref().filter(|lookup| lookup.path.fixed().is_some())?;
+    kind.terms.lookup.filter(|terms| terms.authoritative)?;
+    Some(fine(
+        "lookup",
+        format!(
+            "beware: kind {} calls its look-up authoritative, and asks {} for every job alike: put {{$wire_key}} or {{$key}} \
+             into the path, or \"nothing there\" proves nothing",
+            kind.name,
+            lookup.path.text()
+        ),
+    ))
 }
 
 /// When a schedule runs next. A mark ahead of the clock was made by a clock that ran ahead, and is waited for.

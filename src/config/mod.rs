@@ -12,6 +12,7 @@ mod intake;
 mod key;
 mod profile;
 mod read;
+mod reply;
 mod secret;
 mod template;
 
@@ -25,6 +26,7 @@ pub use profile::{
 };
 pub(crate) use read::RESERVED_HEADERS;
 pub use read::parse_duration;
+pub use reply::{Absence, Lookup, Reply, is_element};
 pub use secret::{Secret, SecretSource};
 pub use template::{Builtin, Template, Values, currency_digits, major};
 
@@ -322,51 +324,6 @@ pub struct RequestTemplate {
     pub headers: Vec<(String, String)>,
 }
 
-/// Where things stand in a reply body: JSON pointers, and what the status field's values mean.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Reply {
-    /// The provider's id of the effect; required where given.
-    pub reference: Option<String>,
-    /// Must equal the intent's amount.
-    pub amount: Option<String>,
-    /// The reply's amounts are in major units with decimals.
-    pub amount_major: bool,
-    /// Must equal the intent's currency, without regard to case.
-    pub currency: Option<String>,
-    /// Must equal the job's key (or wire key).
-    pub key: Option<String>,
-    /// The status field.
-    pub status: Option<String>,
-    /// Its values that mean done; empty: all that are in no other list.
-    pub settled: Vec<String>,
-    /// Its values that mean taken, not final.
-    pub pending: Vec<String>,
-    /// Its values that mean refused.
-    pub rejected: Vec<String>,
-}
-
-/// `lookup = { … }`
-#[derive(Debug)]
-pub struct Lookup {
-    /// Path and query after the base URL.
-    pub path: Template,
-    /// How to read the answer.
-    pub reply: Reply,
-}
-
-impl Lookup {
-    /// Whether it asks by the job's key and by nothing else, so that neither an amendment nor a new generation changes
-    /// what it finds.
-    pub fn by_key_alone(&self) -> bool {
-        self.path.only_of(Builtin::Key)
-    }
-
-    /// Whether it also finds what was merely taken: it has words for it, or the kind's reply has none.
-    pub fn lists_accepted(&self, reply: Option<&Reply>) -> bool {
-        !self.reply.pending.is_empty() || reply.is_none_or(|reply| reply.pending.is_empty())
-    }
-}
-
 impl Kind {
     /// What happens to the group when a job of this kind is parked.
     pub fn on_parked(&self) -> OnParked {
@@ -374,6 +331,8 @@ impl Kind {
     }
 }
 
+#[cfg(test)]
+mod kind_tests;
 #[cfg(test)]
 mod profile_tests;
 #[cfg(test)]

@@ -201,7 +201,7 @@ impl Template {
     }
 
     /// The text without any placeholder, braces undoubled; `None` if it has one.
-    pub(super) fn fixed(&self) -> Option<&str> {
+    pub fn fixed(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
             [Piece::Literal(text)] => Some(text),

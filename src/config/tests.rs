@@ -138,26 +138,6 @@ fn an_empty_config_has_the_defaults() {
 }
 
 #[test]
-fn a_look_up_says_whether_it_asks_by_the_key_alone_and_lists_what_is_pending() {
-    let terms = |request: &str, reply: &str, lookup: &str| {
-        let text = format!(
-            "[providers.p]\nprofile='generic'\nbase_url='https://x'\n[kinds.k]\nprovider='p'\nkey='k:{{id}}'\nrequest={{path='/x'{request}}}\nreply={{status='/s'{reply}}}\nlookup={{status='/s',{lookup}}}"
-        );
-        parse(&text).unwrap().kinds["k"].terms.lookup.unwrap()
-    };
-    let by_key = |path: &str| terms("", "", &format!("path='{path}'")).by_key;
-    assert!(by_key("/q?ref={$key}") && by_key("/q/{$key}?again={$key}"));
-    for other in
-        ["/q", "/q?ref={$wire_key}", "/q?ref={$key}&to={iban}", "/q/{$account}?ref={$key}", "/q?ref={id}"]
-    {
-        assert!(!by_key(other), "{other}");
-    }
-    let lists = |reply: &str, lookup: &str| terms("", reply, &format!("path='/q'{lookup}")).lists_accepted;
-    assert!(lists("", "") && lists("", ",pending=['new']") && lists(",pending=['new']", ",pending=['new']"));
-    assert!(!lists(",pending=['new']", ",settled=['paid']"));
-}
-
-#[test]
 fn an_error_is_one_line_with_file_line_and_field() {
     let e = error("rate = \"25/s\"", "rate = \"25\"");
     assert_eq!(
@@ -466,15 +446,6 @@ fn request(kind: &str, payload: &str) -> Request {
 
 fn prepare(request: Request) -> Result<NewJob, Refusal> {
     example().prepare(request, Ms(1000))
-}
-
-#[test]
-fn a_groups_number_is_written_plainly_in_a_schedules_payload_too() {
-    let config = "[kinds.k]\ngroup='g:{n}'\n[schedules.s]\ncron='0 2 * * *'\nkind='k'\npayload={n=NUMBER}\n";
-    assert!(parse(&config.replace("NUMBER", "1_000")).is_ok());
-    let e = parse(&config.replace("NUMBER", "1000.0")).unwrap_err();
-    assert_eq!((e.line, e.field.as_str()), (Some(6), "schedules.s.payload"));
-    assert!(e.message.contains("group: {n} is the number 1000.0: send an integer or a string"), "{e}");
 }
 
 /// Asserts that the request is refused with this code and these words.

@@ -11,6 +11,7 @@ mod exec;
 mod handler;
 mod http;
 mod oauth;
+mod objects;
 mod online;
 mod pause;
 mod read;
@@ -32,7 +33,7 @@ pub use http::{Answer, Broken, Wire};
 pub use online::Finding;
 
 use crate::clock::Clock;
-use crate::config::{Auth, Config, Kind, Profile, Provider, Reply};
+use crate::config::{Absence, Auth, Config, Kind, Lookup, Profile, Provider};
 use crate::decide::Family;
 use crate::intent::{Frozen, Intent, Scope};
 use crate::job::{Job, Step};
@@ -105,7 +106,7 @@ impl Providers {
         if provider.profile.family == Family::E {
             send.push_str(" without-key");
         }
-        let lookup = kind.lookup.as_ref().map(|l| definition(l.path.text(), &l.reply)).unwrap_or_default();
+        let lookup = kind.lookup.as_ref().map(definition).unwrap_or_default();
         Scope { send, lookup }
     }
 
@@ -155,9 +156,12 @@ impl Providers {
                 Step::Send | Step::Fetch => kind.reply.as_ref(),
                 Step::LookUp => kind.lookup.as_ref().map(|l| &l.reply),
             },
+            not_found: kind.lookup.as_ref().and_then(|l| l.not_found.as_ref()),
             has_lookup: kind.lookup.is_some(),
             retry_on: &kind.retry_on,
             keys: [call.job.key.as_str(), &call.intent.wire_key],
+            generation: call.intent.generation.number,
+            earlier: &call.intent.earlier,
             amount_minor: call.intent.amount_minor,
             currency: call.intent.currency.as_deref(),
             named: call.intent.generation.named.as_deref(),
@@ -306,12 +310,13 @@ fn unanswered(step: Step, broken: http::Broken, ask: &reply::Ask<'_>) -> Outcome
 }
 
 /// A look-up's definition as text that is the same for as long as it asks and reads the same.
-fn definition(path: &str, reply: &Reply) -> String {
+fn definition(lookup: &Lookup) -> String {
+    let Lookup { path, reply, not_found } = lookup;
     let text = |t: &str| Json::String(t.to_string());
     let maybe = |t: &Option<String>| t.as_deref().map_or(Json::Null, text);
     let list = |l: &[String]| Json::Array(l.iter().map(|t| text(t)).collect());
     let parts = [
-        ("path", text(path)),
+        ("path", text(path.text())),
         ("reference", maybe(&reply.reference)),
         ("amount", maybe(&reply.amount)),
         ("amount_major", Json::Bool(reply.amount_major)),
@@ -322,5 +327,10 @@ fn definition(path: &str, reply: &Reply) -> String {
         ("pending", list(&reply.pending)),
         ("rejected", list(&reply.rejected)),
     ];
-    Json::Object(parts.into_iter().map(|(name, value)| (name.to_string(), value)).collect()).to_text()
+    let absence = not_found.as_ref().map(|Absence { status, code }| {
+        let code = code.as_ref().map_or(Json::Null, |code| Json::Array(vec![text(&code.at), text(&code.is)]));
+        ("not_found", Json::Array(vec![Json::Number(status.to_string()), code]))
+    });
+    let parts = parts.into_iter().chain(absence);
+    Json::Object(parts.map(|(name, value)| (name.to_string(), value)).collect()).to_text()
 }

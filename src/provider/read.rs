@@ -1,8 +1,9 @@
 //! Reads a reply's body by a kind's JSON pointers, and compares it with the intent.
 
+use super::objects::{Object, Objects, objects, whole};
 use super::reply::Ask;
 use crate::config::{Reply, currency_digits};
-use crate::intent::REFERENCE_LIMIT;
+use crate::intent::{Earlier, REFERENCE_LIMIT};
 use crate::json::Json;
 use std::borrow::Cow;
 
@@ -29,11 +30,27 @@ pub enum Verdict {
         value: String,
         /// The provider's id, if it gave one.
         reference: Option<String>,
+        /// Why it says nothing about this generation; `None`: it is the last word on it.
+        aside: Option<&'static str>,
+    },
+    /// It lists nothing of this generation; `earlier`: but failed objects of earlier ones.
+    Nothing {
+        /// Whether it lists those.
+        earlier: bool,
     },
     /// A status field is expected, and is not there.
     NoStatus(String),
     /// The body does not say what it should.
     Bad(String),
+}
+
+/// What a body answers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A request, or a question about one object by its name: the body is about that.
+    One,
+    /// A question what there is: every object that it lists counts.
+    All,
 }
 
 /// Where a pointer leads.
@@ -104,35 +121,230 @@ pub fn reference_at(doc: &Json, pointer: &str) -> Result<String, String> {
 }
 
 /// What a body says by a kind's pointers.
-pub fn read(reply: &Reply, doc: &Json, ask: &Ask<'_>) -> Verdict {
-    let reference = reply.reference.as_deref().map(|at| reference_at(doc, at));
-    if let Some(pointer) = reply.status.as_deref() {
-        let Some(value) = scalar_at(doc, pointer) else {
-            return Verdict::NoStatus(format!("the reply has no status at {pointer}"));
-        };
-        let among = |list: &[String]| list.iter().any(|v| *v == value);
-        // A value in two lists means the less final: nothing settles by mistake.
-        if among(&reply.pending) {
-            return Verdict::Pending {
-                reference: reference.and_then(Result::ok),
-                differs: already_differs(reply, doc, ask),
-            };
+pub fn read(reply: &Reply, doc: &Json, ask: &Ask<'_>, asked: Asked) -> Verdict {
+    let one = || judge(reply, &whole(reply, doc), doc, ask, asked).verdict();
+    let every = || {
+        let objects = objects(reply, doc);
+        match objects.whole {
+            true => one(),
+            false => conclude(reply, doc, ask, asked, &objects),
         }
-        if among(&reply.rejected) {
-            return Verdict::Rejected {
-                value: value.into_owned(),
-                reference: reference.and_then(Result::ok),
-            };
+    };
+    if asked == Asked::All || reply.spine().is_some_and(|spine| spine.split('/').any(|part| part == "*")) {
+        return every();
+    }
+    // The body is the answer to this very request, so the place that the pointers name is the object. One that failed
+    // must not hide another one beside it.
+    match one() {
+        rejected @ Verdict::Rejected { .. } => match every() {
+            Verdict::Rejected { .. } | Verdict::Nothing { .. } => rejected,
+            other => other,
+        },
+        read => read,
+    }
+}
+
+/// How an object stands, by its status.
+#[derive(Clone, PartialEq, Debug)]
+enum Stand {
+    Settled,
+    Pending,
+    Rejected(String),
+    NoStatus(String),
+    Bad(String),
+    /// An explicit null in place of its reference, and no status.
+    Nothing,
+}
+
+/// Whose an object is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    /// It carries this generation's key.
+    Present,
+    /// It carries an earlier generation's key, or is the object that one led to.
+    Earlier,
+    /// Its key is another job's.
+    Foreign,
+    /// It does not say.
+    Unsaid,
+}
+
+/// One object, read.
+struct Judged {
+    stand: Stand,
+    whose: Whose,
+    reference: Option<String>,
+    differs: Option<String>,
+    /// For a refused one: why it is not the last word on this generation.
+    aside: Option<&'static str>,
+}
+
+const EARLIER: &str = "it is an earlier generation's object, and says nothing about this one";
+const UNSAID: &str = "it does not carry this generation's key ({$wire_key}), so it may be an earlier one's: send that key \
+                      along, and ask by it";
+
+fn judge(words: &Reply, object: &Object<'_>, doc: &Json, ask: &Ask<'_>, asked: Asked) -> Judged {
+    let at = &object.at;
+    let reference = at.reference.as_deref().map(|pointer| reference_at(doc, pointer)).transpose();
+    let own = if asked == Asked::All { object.own } else { doc };
+    let whose = whose(at, doc, own, reference.as_ref().ok().and_then(Option::as_deref), ask);
+    let stand = match stand(words, at, doc) {
+        Stand::Settled => match &reference {
+            Err(_) if asked == Asked::All && finds_nothing(doc, at) => Stand::Nothing,
+            Err(why) => Stand::Bad(why.clone()),
+            Ok(_) => Stand::Settled,
+        },
+        Stand::NoStatus(_) if asked == Asked::All && finds_nothing(doc, at) => Stand::Nothing,
+        stand => stand,
+    };
+    let reference = reference.ok().flatten();
+    let (differs, aside) = match (&stand, whose) {
+        (Stand::Rejected(_), Whose::Earlier) => (None, Some(EARLIER)),
+        (_, Whose::Earlier) => {
+            let id = reference.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
+            (Some(format!("the object{id} is an earlier generation's, and has not failed")), None)
         }
-        if !reply.settled.is_empty() && !among(&reply.settled) {
-            return Verdict::Bad(format!(
-                "the status `{value}` at {pointer} is in none of the lists settled, pending, rejected"
-            ));
+        (Stand::Pending, _) => (already_differs(at, doc, ask), None),
+        (Stand::Rejected(_), whose) => {
+            // The answer to a request is about that request, and need not repeat what it was; what was found by asking may
+            // be anything.
+            let differs = match asked {
+                Asked::One => already_differs(at, doc, ask),
+                Asked::All => differs(at, doc, ask),
+            };
+            let aside = (whose != Whose::Present && ask.generation > 1).then_some(UNSAID);
+            (differs, aside)
+        }
+        (_, _) => (differs(at, doc, ask), None),
+    };
+    Judged { stand, whose, reference, differs, aside }
+}
+
+impl Judged {
+    /// What it says where it is the only one.
+    fn verdict(self) -> Verdict {
+        let Judged { reference, differs, .. } = self;
+        match self.stand {
+            Stand::Settled => Verdict::Settled { reference, differs },
+            Stand::Pending => Verdict::Pending { reference, differs },
+            // Something else than what was asked for: what became of ours it does not say.
+            Stand::Rejected(_) if differs.is_some() => Verdict::Settled { reference, differs },
+            Stand::Rejected(value) => Verdict::Rejected { value, reference, aside: self.aside },
+            Stand::NoStatus(why) => Verdict::NoStatus(why),
+            Stand::Bad(why) => Verdict::Bad(why),
+            Stand::Nothing => Verdict::Nothing { earlier: false },
         }
     }
-    match reference.transpose() {
-        Ok(reference) => Verdict::Settled { reference, differs: differs(reply, doc, ask) },
-        Err(why) => Verdict::Bad(why),
+
+    fn live(&self) -> bool {
+        matches!(self.stand, Stand::Settled | Stand::Pending)
+    }
+}
+
+/// What a whole list says: the best that any of its objects does, and nothing as long as one of them is unclear.
+fn conclude(reply: &Reply, doc: &Json, ask: &Ask<'_>, asked: Asked, objects: &Objects<'_>) -> Verdict {
+    let all: Vec<Judged> = objects.list.iter().map(|object| judge(reply, object, doc, ask, asked)).collect();
+    if all.iter().all(|o| o.stand == Stand::Nothing) && !objects.unread {
+        return Verdict::Nothing { earlier: false };
+    }
+    // Another job's are passed over where one is ours; alone they are all that the list has to say.
+    let ours_only =
+        all.iter().any(|o| matches!(o.whose, Whose::Present | Whose::Unsaid) && o.stand != Stand::Nothing);
+    let all: Vec<Judged> = all.into_iter().filter(|o| !(ours_only && o.whose == Whose::Foreign)).collect();
+
+    let mut settled = all.iter().filter(|o| o.stand == Stand::Settled && o.differs.is_none());
+    if let Some(first) = settled.next() {
+        let other = all.iter().find(|o| o.stand == Stand::Settled && o.reference != first.reference);
+        let differs = other.map(|other| {
+            let name = |o: &Judged| o.reference.clone().unwrap_or_else(|| "one without an id".into());
+            format!("two objects took effect under this key: {} and {}", name(first), name(other))
+        });
+        return Verdict::Settled { reference: first.reference.clone(), differs };
+    }
+    // An effect that is not what was asked for, be it an earlier generation's.
+    let differing = |o: &&Judged| o.differs.is_some() && o.live();
+    let refused_differing = |o: &&Judged| o.differs.is_some() && matches!(o.stand, Stand::Rejected(_));
+    let pending = |o: &&Judged| o.stand == Stand::Pending;
+    let unclear = |o: &&Judged| matches!(o.stand, Stand::Bad(_) | Stand::NoStatus(_) | Stand::Nothing);
+    let last_word = |o: &&Judged| matches!(o.stand, Stand::Rejected(_)) && o.aside.is_none();
+    let failed = |o: &&Judged| matches!(o.stand, Stand::Rejected(_)) && o.whose != Whose::Earlier;
+    let orders: [&dyn Fn(&&Judged) -> bool; 6] =
+        [&differing, &pending, &unclear, &last_word, &refused_differing, &failed];
+    let telling = orders.iter().find_map(|order| all.iter().position(|o| order(&o)));
+    match telling.and_then(|at| all.into_iter().nth(at)) {
+        Some(Judged { stand: Stand::Nothing, .. }) => {
+            Verdict::Bad("the reply lists an object without an id and without a status".into())
+        }
+        Some(telling) => telling.verdict(),
+        None if objects.unread => {
+            Verdict::Bad("the reply does not have the list everywhere it should".into())
+        }
+        None => Verdict::Nothing { earlier: true },
+    }
+}
+
+/// How the object stands; without a status field it is there, and so settled.
+fn stand(words: &Reply, at: &Reply, doc: &Json) -> Stand {
+    let Some(pointer) = at.status.as_deref() else { return Stand::Settled };
+    let Some(value) = scalar_at(doc, pointer) else {
+        return Stand::NoStatus(format!("the reply has no status at {pointer}"));
+    };
+    let among = |list: &[String]| list.iter().any(|v| *v == value);
+    // A value in two lists means the less final: nothing settles by mistake.
+    if among(&words.pending) {
+        return Stand::Pending;
+    }
+    if among(&words.rejected) {
+        return Stand::Rejected(value.into_owned());
+    }
+    if !words.settled.is_empty() && !among(&words.settled) {
+        return Stand::Bad(format!(
+            "the status `{value}` at {pointer} is in none of the lists settled, pending, rejected"
+        ));
+    }
+    Stand::Settled
+}
+
+/// Whose the object is, by the keys that it carries anywhere and by its reference.
+fn whose(at: &Reply, doc: &Json, own: &Json, reference: Option<&str>, ask: &Ask<'_>) -> Whose {
+    let [job, wire] = ask.keys;
+    let key = at.key.as_deref().and_then(|pointer| scalar_at(doc, pointer));
+    let carries =
+        |wanted: &dyn Fn(&str) -> bool| key.as_deref().is_some_and(wanted) || any_string(own, wanted);
+    if carries(&|text| text == wire) {
+        return Whose::Present;
+    }
+    let Earlier { wire_keys, references } = ask.earlier;
+    // A raw key's first generation is sent as the job's own key, which every generation may show.
+    let earlier = |text: &str| text != job && wire_keys.iter().any(|key| key == text);
+    let known = reference.is_some_and(|reference| references.iter().any(|r| r == reference));
+    if known || (!wire_keys.is_empty() && carries(&earlier)) {
+        return Whose::Earlier;
+    }
+    match key {
+        Some(theirs) if theirs != job => Whose::Foreign,
+        Some(_) | None => Whose::Unsaid,
+    }
+}
+
+/// Whether any string in a document fits.
+fn any_string(doc: &Json, fits: &dyn Fn(&str) -> bool) -> bool {
+    match doc {
+        Json::String(text) => fits(text),
+        Json::Array(items) => items.iter().any(|item| any_string(item, fits)),
+        Json::Object(members) => members.iter().any(|(_, value)| any_string(value, fits)),
+        Json::Null | Json::Bool(_) | Json::Number(_) => false,
+    }
+}
+
+/// "Nothing there": a null or an empty array on the way to the reference, and no status that says otherwise.
+fn finds_nothing(doc: &Json, reply: &Reply) -> bool {
+    let at = |pointer: &Option<String>| pointer.as_deref().map(|p| walk(doc, p));
+    match (at(&reply.reference), at(&reply.status)) {
+        // An object without an id yet, but with a status, is there.
+        (Some(Walk::Nothing), status) => !matches!(status, Some(Walk::Found(_))),
+        (None, Some(Walk::Nothing)) => true,
+        _ => false,
     }
 }
 

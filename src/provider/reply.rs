@@ -5,10 +5,11 @@
 
 use super::http::Answer;
 use super::pause::{limit_lifted, retry_after};
-use super::read::{Verdict, Walk, already_differs, any_scalar_at, read, reference_at, scalar_at, walk};
+use super::read::{Asked, Verdict, already_differs, any_scalar_at, read, reference_at, scalar_at};
 use super::redact;
 use crate::clock::Ms;
-use crate::config::{BodyCode, Duplicate, Profile, Reply, StatusRule};
+use crate::config::{Absence, BodyCode, Duplicate, Profile, Reply, StatusRule};
+use crate::intent::Earlier;
 use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use std::time::Duration;
@@ -24,12 +25,18 @@ pub struct Ask<'a> {
     pub profile: &'a Profile,
     /// How to read the body: the kind's `reply`, or its `lookup` for a look-up.
     pub reply: Option<&'a Reply>,
+    /// For a look-up: the answer that says "nothing there", if the config names one.
+    pub not_found: Option<&'a Absence>,
     /// The kind has a look-up, so that a 202 can be followed up.
     pub has_lookup: bool,
     /// Statuses that the kind retries though they are refusals.
     pub retry_on: &'a [u16],
     /// The job's key and the wire key: a reply may show either.
     pub keys: [&'a str; 2],
+    /// The present generation's number.
+    pub generation: u32,
+    /// Those before it.
+    pub earlier: &'a Earlier,
     /// The intent's amount.
     pub amount_minor: Option<i64>,
     /// The intent's currency.
@@ -93,21 +100,29 @@ fn doubted(outcome: Outcome, doubt: bool) -> Outcome {
 /// so in as many words is one.
 pub fn look_up(answer: &Answer, ask: &Ask<'_>) -> Outcome {
     let doc = document(answer);
-    let nothing = match (&doc, answer.status) {
-        (Ok(Json::Object(_) | Json::Array(_)), 404) => true,
-        (Ok(doc), 200) => ask.reply.is_some_and(|reply| finds_nothing(doc, reply)),
-        _ => false,
-    };
-    if nothing {
+    if says_nothing(answer, ask, doc.as_ref().ok()) {
         return base(answer, ask, Class::NotFound);
     }
-    question(answer, ask, &doc)
+    question(answer, ask, &doc, Asked::All)
+}
+
+/// Whether the answer as a whole is the one that says "nothing there". What a 404 without more says is only that somebody
+/// on the way knows no such place: it counts where one object was asked for, and proves nothing even there.
+fn says_nothing(answer: &Answer, ask: &Ask<'_>, doc: Option<&Json>) -> bool {
+    let one = ask.reply.is_none_or(|reply| !reply.lists());
+    match (ask.not_found, doc) {
+        (Some(Absence { status, code: Some(code) }), Some(doc)) if *status == answer.status => {
+            any_scalar_at(doc, &code.at, &|found| code.fits(found))
+        }
+        (None, Some(Json::Object(_) | Json::Array(_))) => one && answer.status == 404,
+        _ => false,
+    }
 }
 
 /// What the reply to the fetch of a named object means. The object was named by the provider, so that its absence is
 /// no proof of anything: never `not_found`.
 pub fn fetch(answer: &Answer, ask: &Ask<'_>) -> Outcome {
-    let mut outcome = question(answer, ask, &document(answer));
+    let mut outcome = question(answer, ask, &document(answer), Asked::One);
     if outcome.reference.is_none() && matches!(outcome.class, Class::Ok | Class::Accepted) {
         outcome.reference = ask.named.map(str::to_string);
     }
@@ -115,11 +130,20 @@ pub fn fetch(answer: &Answer, ask: &Ask<'_>) -> Outcome {
 }
 
 /// Reads the answer to a question, where everything that is no answer is `lookup_failed`.
-fn question(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>) -> Outcome {
+fn question(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>, asked: Asked) -> Outcome {
     let failed = |error| failure(answer, ask, Class::LookupFailed, error);
     match (answer.status, doc) {
         (200, Ok(doc)) => match ask.reply {
-            Some(reply) => verdict(answer, ask, read(reply, doc, ask), Class::LookupFailed),
+            Some(reply) => match read(reply, doc, ask, asked) {
+                Verdict::Nothing { earlier } if asked == Asked::All => {
+                    Outcome { failed_only: earlier, ..base(answer, ask, Class::NotFound) }
+                }
+                Verdict::Rejected { value, aside: Some(aside), .. } => Outcome {
+                    failed_only: true,
+                    ..failed(format!("the provider says that what it found is `{value}`; {aside}"))
+                },
+                read => verdict(answer, ask, read, Class::LookupFailed),
+            },
             None => base(answer, ask, Class::Ok),
         },
         (200, Err(why)) => failed(format!("the reply to the look-up {why}")),
@@ -128,17 +152,6 @@ fn question(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>) -> Outco
             outcome.hold = status == 401;
             outcome
         }
-    }
-}
-
-/// "Nothing there": a null or an empty array on the way to the reference, and no status that says otherwise.
-fn finds_nothing(doc: &Json, reply: &Reply) -> bool {
-    let at = |pointer: &Option<String>| pointer.as_deref().map(|p| walk(doc, p));
-    match (at(&reply.reference), at(&reply.status)) {
-        // An object without an id yet, but with a status, is there.
-        (Some(Walk::Nothing), status) => !matches!(status, Some(Walk::Found(_))),
-        (None, Some(Walk::Nothing)) => true,
-        _ => false,
     }
 }
 
@@ -151,7 +164,7 @@ fn success(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>) -> Outcom
     match doc {
         // A 202 says by itself that it was taken; without a status field to say more, that is all it says.
         doc if taken && reply.status.is_none() => accepted(answer, ask, doc.as_ref().ok()),
-        Ok(doc) => match read(reply, doc, ask) {
+        Ok(doc) => match read(reply, doc, ask, Asked::One) {
             Verdict::NoStatus(_) if taken => accepted(answer, ask, Some(doc)),
             read => verdict(answer, ask, read, Class::BadResponse),
         },
@@ -178,11 +191,12 @@ fn verdict(answer: &Answer, ask: &Ask<'_>, read: Verdict, unreadable: Class) -> 
         Verdict::Pending { reference, differs } => {
             Outcome { reference, differs, ..base(answer, ask, Class::Accepted) }
         }
-        Verdict::Rejected { value, reference } => Outcome {
-            decisive: true,
-            reference,
-            ..failure(answer, ask, Class::Rejected, format!("the provider says that it is `{value}`"))
-        },
+        Verdict::Rejected { value, reference, aside } => {
+            let aside_words = aside.map(|why| format!("; {why}")).unwrap_or_default();
+            let error = format!("the provider says that it is `{value}`{aside_words}");
+            Outcome { decisive: aside.is_none(), reference, ..failure(answer, ask, Class::Rejected, error) }
+        }
+        Verdict::Nothing { .. } => failure(answer, ask, unreadable, "the reply lists nothing".into()),
         Verdict::NoStatus(why) | Verdict::Bad(why) => failure(answer, ask, unreadable, why),
     }
 }

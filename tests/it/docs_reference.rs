@@ -51,6 +51,10 @@ const TABLES: &[(&str, &str)] = &[
         "`lookup` of a kind",
         "{p}[kinds.k]\nprovider = \"p\"\nrequest = { path = \"/\" }\nlookup = { path = \"/\", amount = \"/a\"%, }",
     ),
+    (
+        "`not_found` of a `lookup`",
+        "{p}[kinds.k]\nprovider = \"p\"\nrequest = { path = \"/\" }\nlookup = { path = \"/\", not_found = { status = 200%, } }",
+    ),
     ("`retry` of a kind", "[kinds.k]\nretry = { % }"),
     ("`exec` of a kind", "[kinds.k]\nexec = { command = [\"/bin/true\"], lookup = [\"/bin/true\"]%, }"),
     ("`[schedules.NAME]`", "[kinds.k]\n[schedules.s]\ncron = \"0 2 * * *\"\nkind = \"k\"\n%"),

@@ -266,12 +266,16 @@ impl Bank {
     /// A look-up or the fetch of a named object.
     pub fn ask(&mut self, setup: &Setup, wire: &Wire<'_>, now: i64, rng: &mut Rng) -> Reply {
         if chance(rng, setup.front / 2) {
-            let (name, reply) = match rng.u32(..6) {
+            let (name, reply) = match rng.u32(..7) {
                 0 => ("look-up times out", Err(broken(Class::Timeout, Phase::Sent))),
                 1 => ("look-up 500", Ok(answer(500, "{}"))),
                 2 => ("look-up 401", Ok(answer(401, "{}"))),
                 3 => ("look-up 404 of a proxy", Ok(answer(404, "<html>"))),
-                4 => ("look-up 429", Ok(with(answer(429, "{}"), "retry-after", "5"))),
+                4 => (
+                    "look-up 404 of a gateway",
+                    Ok(answer(404, r#"{"message":"no Route matched with those values"}"#)),
+                ),
+                5 => ("look-up 429", Ok(with(answer(429, "{}"), "retry-after", "5"))),
                 _ => ("look-up without a list", Ok(answer(200, r#"{"ok":true}"#))),
             };
             self.fault(name);
@@ -316,5 +320,8 @@ fn shown(object: &Object, now: i64) -> String {
         (false, true) => "paid",
         (false, false) => "failed",
     };
-    format!(r#"{{"id":"{}","amount":{},"status":"{status}"}}"#, object.id, object.amount)
+    format!(
+        r#"{{"id":"{}","amount":{},"status":"{status}","wire":"{}"}}"#,
+        object.id, object.amount, object.wire
+    )
 }

@@ -129,7 +129,7 @@ impl KindSetup {
             r#"status = "/status", settled = ["paid"], pending = ["processing"], rejected = ["failed"]"#;
         let lookup = self.lookup.map_or(String::new(), |l| {
             format!(
-                "lookup = {{ path = \"/v1/payouts?wire={{$wire_key}}\", reference = \"/data/0/id\", amount = \"/data/0/amount\", {}, lag = \"{}s\", authoritative = {} }}\n",
+                "lookup = {{ path = \"/v1/payouts?wire={{$wire_key}}\", reference = \"/data/0/id\", amount = \"/data/0/amount\", {}, lag = \"{}s\", authoritative = {}, not_found = {{ status = 404, code = \"/error\", is = \"none\" }} }}\n",
                 statuses.replace("/status", "/data/0/status"),
                 l.lag.as_secs(),
                 l.authoritative

@@ -1,11 +1,12 @@
 //! Reads `[kinds.*]`.
 
 use super::exec;
+use super::reply::{lookup, reply};
 use super::walk::{Value, instead, is_token, not_a_header};
 use crate::config::KeyPlace;
 use crate::config::intake;
 use crate::config::template::{Builtin, Template, currency_digits};
-use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Lookup, Provider, Reply, RequestTemplate};
+use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Provider, RequestTemplate};
 use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 use crate::intent::WireStyle;
 use std::collections::BTreeMap;
@@ -196,7 +197,7 @@ pub(in crate::config) fn currency_code(text: &str) -> Result<String, String> {
     }
 }
 
-fn path(value: &Value, allowed: &[Builtin]) -> Result<Template, ConfigError> {
+pub(super) fn path(value: &Value, allowed: &[Builtin]) -> Result<Template, ConfigError> {
     let path = template(value, allowed)?;
     check_path(&path).map_err(|e| value.error(e))?;
     Ok(path)
@@ -313,92 +314,6 @@ pub(crate) const RESERVED_HEADERS: [&str; 12] = [
 pub(super) fn reserved_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     RESERVED_HEADERS.contains(&name.as_str()) || name == "idempotency-key"
-}
-
-fn reply(value: &Value) -> Result<(Reply, bool), ConfigError> {
-    let t = value.table(&[
-        "reference",
-        "amount",
-        "amount_unit",
-        "currency",
-        "key",
-        "status",
-        "settled",
-        "pending",
-        "rejected",
-        "unique",
-    ])?;
-    Ok((reading(&t)?, t.read("unique", Value::flag)?.unwrap_or(true)))
-}
-
-fn lookup(value: &Value, provider: Option<&Provider>) -> Result<(Lookup, LookupTerms), ConfigError> {
-    let t = value.table(&[
-        "path",
-        "reference",
-        "amount",
-        "amount_unit",
-        "currency",
-        "key",
-        "status",
-        "settled",
-        "pending",
-        "rejected",
-        "lag",
-        "authoritative",
-    ])?;
-    let path_value = t.need("path", "where to ask, such as /v1/payouts?reference={$key}")?;
-    if let Some(provider) = provider.filter(|p| p.base_url.is_empty()) {
-        return Err(
-            value.error(format!("a look-up needs an address: add base_url to [providers.{}]", provider.name))
-        );
-    }
-    let known = provider.and_then(|p| p.profile.lookup_lag).unwrap_or_default();
-    let terms = LookupTerms {
-        lag: t.read("lag", |v| v.duration(Duration::ZERO))?.unwrap_or(known.max(Duration::from_secs(120))),
-        authoritative: t.read("authoritative", Value::flag)?.unwrap_or(false),
-        ..LookupTerms::default()
-    };
-    Ok((Lookup { path: path(&path_value, Builtin::IN_REQUEST)?, reply: reading(&t)? }, terms))
-}
-
-/// The fields that say how an answer is read: the same in `reply` and in `lookup`.
-fn reading(t: &super::walk::Table) -> Result<Reply, ConfigError> {
-    let list = |name: &str| -> Result<Vec<String>, ConfigError> {
-        let Some(value) = t.get(name) else { return Ok(Vec::new()) };
-        if t.get("status").is_none() {
-            return Err(value.error("a list of values needs status = \"/…\": where the status stands"));
-        }
-        value.items()?.iter().map(Value::scalar).collect()
-    };
-    let (settled, pending, rejected) = (list("settled")?, list("pending")?, list("rejected")?);
-    for (name, values, others) in
-        [("pending", &pending, [&settled, &rejected]), ("rejected", &rejected, [&settled, &pending])]
-    {
-        if let Some(value) = values.iter().find(|v| others.iter().any(|other| other.contains(v)))
-            && let Some(place) = t.get(name)
-        {
-            return Err(place.error(format!("{value:?} stands in two lists: a status has one meaning")));
-        }
-    }
-    let amount_major = match t.get("amount_unit") {
-        Some(unit) if t.get("amount").is_none() => {
-            return Err(unit.error("this needs amount = \"/…\": where the amount stands"));
-        }
-        Some(unit) => unit.word(&[("major", true), ("minor", false)])?,
-        None => false,
-    };
-    let pointer = |name: &str| t.read(name, Value::pointer);
-    Ok(Reply {
-        reference: pointer("reference")?,
-        amount: pointer("amount")?,
-        amount_major,
-        currency: pointer("currency")?,
-        key: pointer("key")?,
-        status: pointer("status")?,
-        settled,
-        pending,
-        rejected,
-    })
 }
 
 fn retry(value: Option<Value>) -> Result<Retry, ConfigError> {

@@ -8,6 +8,7 @@ mod alerts;
 mod exec;
 pub(super) mod kind;
 mod provider;
+mod reply;
 mod schedule;
 mod units;
 pub(super) mod walk;

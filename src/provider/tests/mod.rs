@@ -1,5 +1,6 @@
 //! The provider layer against real sockets: a scripted server per test, one call, one outcome.
 
+mod lists;
 mod replies;
 mod requests;
 mod transport;
@@ -220,7 +221,11 @@ fn kind() -> Kind {
             headers: Vec::new(),
         }),
         reply: Some(reply()),
-        lookup: Some(Lookup { path: template("/v1/payouts?reference={$key}"), reply: lookup }),
+        lookup: Some(Lookup {
+            path: template("/v1/payouts?reference={$key}"),
+            reply: lookup,
+            not_found: None,
+        }),
         retry_on: vec![402],
         keep: Duration::from_secs(86_400),
         confirm_within: None,

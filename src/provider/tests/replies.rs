@@ -2,10 +2,14 @@
 
 use super::{profile, reply};
 use crate::clock::Ms;
-use crate::config::{BodyCode, Duplicate, Profile, ReplayMarker, Reply, StatusRule, Statuses};
+use crate::config::{Absence, BodyCode, Duplicate, Profile, ReplayMarker, Reply, StatusRule, Statuses};
+use crate::intent::Earlier;
 use crate::outcome::{Class, Outcome};
 use crate::provider::http::Answer;
 use crate::provider::reply::{Ask, fetch, look_up, send};
+
+/// No earlier generation.
+static NONE: Earlier = Earlier { wire_keys: Vec::new(), references: Vec::new() };
 
 fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
     let headers = headers.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
@@ -16,9 +20,12 @@ fn ask<'a>(profile: &'a Profile, reply: Option<&'a Reply>) -> Ask<'a> {
     Ask {
         profile,
         reply,
+        not_found: None,
         has_lookup: false,
         retry_on: &[402],
         keys: ["payout:1", "wire-1"],
+        generation: 1,
+        earlier: &NONE,
         amount_minor: Some(1250),
         currency: Some("EUR"),
         named: Some("po_named"),
@@ -259,7 +266,8 @@ fn a_look_up_finds_nothing_only_when_it_says_so() {
     };
     let profile = profile();
     for (status, body, class) in [
-        (404, r#"{"error":"no such thing"}"#, NotFound),
+        // A list that is empty says so; a 404 only says that somebody knows no such path.
+        (404, r#"{"error":"no such thing"}"#, LookupFailed),
         (404, "<html>", LookupFailed),
         (404, "", LookupFailed),
         (200, r#"{"data":[]}"#, NotFound),
@@ -291,6 +299,43 @@ fn a_look_up_finds_nothing_only_when_it_says_so() {
         // Of a named object no answer proves that there is nothing.
         let fetched = fetch(&answer(status, &[], body), &ask(&profile, Some(&by)));
         assert_eq!(fetched.class, if class == NotFound { LookupFailed } else { class }, "{status} {body}");
+    }
+}
+
+#[test]
+fn a_404_says_nothing_there_where_one_object_is_asked_for_or_where_it_is_named() {
+    use Class::*;
+    let one = Reply { reference: Some("/id".into()), status: Some("/status".into()), ..Reply::default() };
+    let list = Reply { reference: Some("/data/*/id".into()), ..Reply::default() };
+    let code = |is: &str| Some(BodyCode { at: "/errors/*/code".into(), is: is.into(), part: false });
+    let named = Absence { status: 404, code: code("missing") };
+    let odd = Absence { status: 400, code: code("missing") };
+    let found = Absence { status: 200, code: code("missing") };
+    let only_null = Absence { status: 200, code: None };
+    let theirs = r#"{"errors":[{"code":"other"},{"code":"missing"}]}"#;
+    let gateways = r#"{"message":"no Route matched with those values"}"#;
+    for (reply, rule, status, body, class) in [
+        (&one, None, 404, gateways, NotFound),
+        (&one, None, 404, r#""a string""#, LookupFailed),
+        (&list, None, 404, theirs, LookupFailed),
+        (&one, Some(&named), 404, gateways, LookupFailed),
+        (&one, Some(&named), 404, theirs, NotFound),
+        (&list, Some(&named), 404, theirs, NotFound),
+        (&list, Some(&named), 404, gateways, LookupFailed),
+        (&one, Some(&named), 400, theirs, LookupFailed),
+        (&one, Some(&odd), 400, theirs, NotFound),
+        (&one, Some(&odd), 404, theirs, LookupFailed),
+        (&one, Some(&found), 200, theirs, NotFound),
+        (&one, Some(&found), 200, r#"{"id":"a","status":"paid"}"#, Ok),
+        (&one, Some(&only_null), 404, gateways, LookupFailed),
+        (&one, Some(&only_null), 200, r#"{"id":null}"#, NotFound),
+        (&list, Some(&only_null), 200, r#"{"data":[]}"#, NotFound),
+    ] {
+        let profile = profile();
+        let ask = Ask { not_found: rule, ..ask(&profile, Some(reply)) };
+        let outcome = look_up(&answer(status, &[], body), &ask);
+        assert_eq!(outcome.class, class, "{rule:?} {status} {body}");
+        assert!(!outcome.failed_only);
     }
 }
 

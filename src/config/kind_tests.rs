@@ -1,0 +1,99 @@
+//! Tests of kinds: what their look-ups and keys may say.
+
+use super::{Config, ConfigError};
+use std::path::Path;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/etc/shop/onceward.toml"))
+}
+
+/// A kind with this look-up.
+fn looking_up(lookup: &str) -> Result<Config, ConfigError> {
+    parse(&format!(
+        "[providers.p]\nprofile='none'\nbase_url='https://x'\n[kinds.k]\nprovider='p'\nrequest={{path='/x'}}\nlookup={{path='/q?k={{$key}}',{lookup}}}\n"
+    ))
+}
+
+/// Asserts that the look-up is refused at this field of it, with these words.
+#[track_caller]
+fn refused(lookup: &str, field: &str, words: &str) {
+    let e = looking_up(lookup).unwrap_err();
+    assert_eq!((e.line, e.field), (Some(7), format!("kinds.k.lookup{field}")), "{lookup}: {}", e.message);
+    assert!(e.message.contains(words), "{lookup}: {}", e.message);
+}
+
+#[test]
+fn a_look_up_of_one_object_is_authoritative_only_with_the_providers_own_words_for_nothing() {
+    refused("reference='/id',authoritative=true", ".authoritative", "Add not_found");
+    refused("authoritative=true", ".authoritative", "so does a gateway");
+    for good in [
+        "reference='/id'",
+        "reference='/id',authoritative=true,not_found={status=404,code='/error/code',is='missing'}",
+        "reference='/id',authoritative=true,not_found={status=200}",
+        "reference='/data/0/id',authoritative=true",
+        "reference='/data/*/id',authoritative=true",
+        "reference='/data/*/id',not_found={status=400,code='/errors/*/code',is=17}",
+    ] {
+        assert!(looking_up(good).is_ok(), "{good}: {}", looking_up(good).unwrap_err());
+    }
+    let read = looking_up("reference='/id',not_found={status=404,code='/e',is='none'}").unwrap();
+    let absence = read.kinds["k"].lookup.as_ref().unwrap().not_found.clone().unwrap();
+    assert_eq!((absence.status, absence.code.unwrap().is.as_str()), (404, "none"));
+}
+
+#[test]
+fn what_says_nothing_there_is_a_status_and_a_code_that_no_gateway_gives() {
+    let at = ".not_found.status";
+    refused("not_found={status=404}", at, "any gateway answers 404 too: add code");
+    refused("not_found={code='/e',is='x'}", ".not_found.status", "missing");
+    refused("not_found={status=404,code='/e'}", ".not_found", "code goes with is");
+    refused("not_found={status=401,code='/e',is='x'}", at, "never says that there is nothing");
+    refused("not_found={status=302,code='/e',is='x'}", at, "never says that there is nothing");
+    refused("not_found={status=500,code='/e',is='x'}", at, "from 200 to 499");
+    refused("not_found={status=404,kode='/e'}", ".not_found.kode", "did you mean code?");
+}
+
+#[test]
+fn stars_stand_in_one_list() {
+    for (good, at) in [
+        ("reference='/data/*/id',status='/data/*/status',currency='/currency'", ""),
+        ("reference='/a/*/b/*/id',status='/a/*/b/*/s',amount='/a/*/amount'", ""),
+        ("reference='/data/0/id',status='/status'", ""),
+    ] {
+        assert!(looking_up(good).is_ok(), "{good}{at}");
+    }
+    refused("reference='/data/*/id',status='/data/0/status'", ".reference", "write * in both");
+    refused("reference='/data/0/id',status='/data/*/status'", ".reference", "write * in both");
+    refused("status='/status',reference='/data/*/id'", ".reference", "another one");
+    refused("status='/data/*/status',key='/data/*/tags/*/key'", ".key", "another one");
+    refused("status='/a/*/status',amount='/b/*/amount'", ".amount", "another one");
+}
+
+#[test]
+fn a_look_up_says_whether_it_asks_by_the_key_alone_and_lists_what_is_pending() {
+    let terms = |request: &str, reply: &str, lookup: &str| {
+        let text = format!(
+            "[providers.p]\nprofile='generic'\nbase_url='https://x'\n[kinds.k]\nprovider='p'\nkey='k:{{id}}'\nrequest={{path='/x'{request}}}\nreply={{status='/s'{reply}}}\nlookup={{status='/s',{lookup}}}"
+        );
+        parse(&text).unwrap().kinds["k"].terms.lookup.unwrap()
+    };
+    let by_key = |path: &str| terms("", "", &format!("path='{path}'")).by_key;
+    assert!(by_key("/q?ref={$key}") && by_key("/q/{$key}?again={$key}"));
+    for other in
+        ["/q", "/q?ref={$wire_key}", "/q?ref={$key}&to={iban}", "/q/{$account}?ref={$key}", "/q?ref={id}"]
+    {
+        assert!(!by_key(other), "{other}");
+    }
+    let lists = |reply: &str, lookup: &str| terms("", reply, &format!("path='/q'{lookup}")).lists_accepted;
+    assert!(lists("", "") && lists("", ",pending=['new']") && lists(",pending=['new']", ",pending=['new']"));
+    assert!(!lists(",pending=['new']", ",settled=['paid']"));
+}
+
+#[test]
+fn a_groups_number_is_written_plainly_in_a_schedules_payload_too() {
+    let config = "[kinds.k]\ngroup='g:{n}'\n[schedules.s]\ncron='0 2 * * *'\nkind='k'\npayload={n=NUMBER}\n";
+    assert!(parse(&config.replace("NUMBER", "1_000")).is_ok());
+    let e = parse(&config.replace("NUMBER", "1000.0")).unwrap_err();
+    assert_eq!((e.line, e.field.as_str()), (Some(6), "schedules.s.payload"));
+    assert!(e.message.contains("group: {n} is the number 1000.0: send an integer or a string"), "{e}");
+}
