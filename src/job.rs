@@ -100,6 +100,11 @@ impl Key {
         Ok(Key(text))
     }
 
+    /// What stands in the place of a key in a row that cannot be read, for whoever shows that row.
+    pub(crate) fn of_an_unreadable_row(text: &str) -> Key {
+        Key(text.chars().filter(|c| !c.is_control()).take(255).collect())
+    }
+
     /// The key's text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -142,7 +142,7 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
     for (key, id) in jobs {
         match store.replay(id, None, &actor()) {
             Ok(state) => done(context, &key, state)?,
-            Err(e @ StoreError::Refused(_)) => note(&key, &e.into()),
+            Err(e @ (StoreError::Refused(_) | StoreError::Row(_))) => note(&key, &e.into()),
             Err(e) => return Err(e.into()),
         }
     }

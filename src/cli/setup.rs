@@ -280,6 +280,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         ),
         Err(e) => bad("history", e.to_string()),
     });
+    unreadable(&store, findings);
     match store.changed_key_templates() {
         Ok(changed) => findings.extend(changed.into_iter().map(|(kind, then, now)| {
             bad("keys", format!("kind {kind}: jobs were made with the key `{then}`, the config says `{now}`: the same event would get another key, and so another effect. Set it back, or give the new key to a new kind"))
@@ -325,6 +326,26 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Err(e) => findings.push(bad("file", e.to_string())),
     }
     Ok(Some(store))
+}
+
+/// Rows that somebody changed by hand, into what this program does not write: their jobs go no further.
+fn unreadable(store: &Store, findings: &mut Vec<Finding>) {
+    match store.unreadable(SHOWN as usize) {
+        Ok((count, first)) => {
+            let more = count.saturating_sub(first.len() as u64);
+            findings.extend(first.into_iter().map(|(id, what)| {
+                bad(
+                    "rows",
+                    format!(
+                        "{id} cannot be read ({what}): it is set aside when its turn comes, and all others go on. Put the \
+                         value right in the file, then `onceward replay {id}` if it is parked"
+                    ),
+                )
+            }));
+            findings.extend((more > 0).then(|| bad("rows", format!("{more} more cannot be read"))));
+        }
+        Err(e) => findings.push(bad("rows", e.to_string())),
+    }
 }
 
 /// Parked jobs are no fault of this installation, but only a person brings them on.

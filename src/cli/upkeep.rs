@@ -8,7 +8,9 @@ use crate::config::Kind;
 use crate::intent::hex;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::events::EventAction;
-use crate::store::{Deed, Desk, Freed, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store};
+use crate::store::{
+    Deed, Desk, Freed, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store, StoreError,
+};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -164,7 +166,7 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
     }
     let store = opened.store(false, None)?;
     let now = opened.clock.now();
-    let found: Vec<(Retention, Vec<JobId>)> = kinds
+    let mut found: Vec<(Retention, Vec<JobId>)> = kinds
         .values()
         .map(|kind| {
             let retention = Retention { kind: kind.name.clone(), before: now.minus(kind.keep) };
@@ -174,7 +176,7 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<(), CliError> {
     // What is added to a job's history from here on is not in the archive: such a job stays.
     let up_to = store.chain_head()?.seq;
     if let (Some(path), false) = (&args.archive, args.dry_run) {
-        archive(&store, path, found.iter().flat_map(|(_, ids)| ids))?;
+        archive(&store, path, &mut found)?;
     }
     if !args.dry_run && found.iter().any(|(_, ids)| !ids.is_empty()) {
         // Before anything goes, and it goes only if this is on record.
@@ -267,19 +269,31 @@ fn prunable(store: &Store, retention: &Retention) -> Result<Vec<JobId>, CliError
     }
 }
 
-/// Whole and on disk before anything goes.
-fn archive<'a>(store: &Store, path: &Path, ids: impl Iterator<Item = &'a JobId>) -> Result<(), CliError> {
+/// Whole and on disk before anything goes. A job whose row cannot be read is not in it, and so it stays.
+fn archive(store: &Store, path: &Path, found: &mut [(Retention, Vec<JobId>)]) -> Result<(), CliError> {
     let io = |error| not_new(path, error);
     let (new, file) = NewFile::create(path).map_err(io)?;
     let mut out = BufWriter::new(file);
-    for id in ids {
-        let (job, rows) = store.archived(*id)?;
-        serde_json::to_writer(&mut out, &job).map_err(|e| io(e.into()))?;
-        out.write_all(b"\n").map_err(io)?;
-        for row in rows {
-            serde_json::to_writer(&mut out, &row).map_err(|e| io(e.into()))?;
+    for (_, ids) in found {
+        let mut kept = Vec::with_capacity(ids.len());
+        for id in ids.drain(..) {
+            let (job, rows) = match store.archived(id) {
+                Ok(archived) => archived,
+                Err(StoreError::Row(why)) => {
+                    talk(&format!("{id} stays: {why}"));
+                    continue;
+                }
+                Err(e) => return Err(e.into()),
+            };
+            serde_json::to_writer(&mut out, &job).map_err(|e| io(e.into()))?;
             out.write_all(b"\n").map_err(io)?;
+            for row in rows {
+                serde_json::to_writer(&mut out, &row).map_err(|e| io(e.into()))?;
+                out.write_all(b"\n").map_err(io)?;
+            }
+            kept.push(id);
         }
+        *ids = kept;
     }
     out.flush().map_err(io)?;
     drop(out);

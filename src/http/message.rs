@@ -215,6 +215,7 @@ impl From<StoreError> for Problem {
             StoreError::NoFile(_)
             | StoreError::Unusable { .. }
             | StoreError::Namespace { .. }
+            | StoreError::Row(_)
             | StoreError::Sqlite(_)
             | StoreError::Copy { .. }
             | StoreError::Closed => "5",

@@ -4,7 +4,7 @@
 //! two workers on one file one tells of a thing, and a restart tells nothing twice.
 
 use super::enqueue::enqueue;
-use super::{Store, StoreError, Tx, schema};
+use super::{Store, StoreError, Tx, rows, schema};
 use crate::clock::Ms;
 use crate::job::NewJob;
 use rusqlite::{OptionalExtension, named_params};
@@ -66,19 +66,19 @@ impl Store {
         let mut statement = conn.prepare_cached(PARKED)?;
         let rows = statement
             .query_map(named_params! { ":after": history, ":upto": upto, ":kind": kind }, |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                Ok((rows::shown(row, 0)?, row.get(1)?, row.get(2)?))
             })?;
         let rows: Vec<(String, u64, i64)> = rows.collect::<Result<_, _>>()?;
         let mut sighting = Sighting { history: upto, events: events_end, ..Sighting::default() };
         for (reason, count, seq) in rows {
-            let key = conn.prepare_cached(KEY_OF)?.query_row([seq], |row| row.get(0))?;
+            let key = conn.prepare_cached(KEY_OF)?.query_row([seq], |row| rows::shown(row, 0))?;
             sighting.parked.push((reason, count, key));
         }
         sighting.set_backs =
             conn.prepare_cached(SET_BACKS)?.query_row((events, events_end), |row| row.get(0))?;
         sighting.unknown = conn
             .prepare_cached(UNKNOWN)?
-            .query_row([kind], |row| Ok((Ms(row.get(0)?), row.get(1)?)))
+            .query_row([kind], |row| Ok((Ms(row.get(0)?), rows::shown(row, 1)?)))
             .optional()?;
         Ok(sighting)
     }

@@ -6,7 +6,7 @@
 //! so a field that was changed by hand is found at the first place where the two part.
 
 use super::history::{digest, link, seal};
-use super::{Store, StoreError, events, ledger, schema};
+use super::{Store, StoreError, events, ledger, rows, schema};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::JobId;
@@ -274,13 +274,25 @@ pub(super) use raw_columns;
 const FIELDS: usize = 13;
 
 impl RawRow {
-    pub(super) fn read(row: &Row<'_>) -> Result<RawRow, rusqlite::Error> {
+    fn read(row: &Row<'_>) -> Result<RawRow, rusqlite::Error> {
+        RawRow::read_by(row, |row, i| row.get(i))
+    }
+
+    /// For whoever only takes it out: bytes that are not UTF-8 are replaced, so that it is no longer what it was.
+    pub(super) fn shown(row: &Row<'_>) -> Result<RawRow, rusqlite::Error> {
+        RawRow::read_by(row, rows::shown_if_any)
+    }
+
+    fn read_by(
+        row: &Row<'_>,
+        text: fn(&Row<'_>, usize) -> Result<Option<String>, rusqlite::Error>,
+    ) -> Result<RawRow, rusqlite::Error> {
         let hash = |i: usize| row.get::<_, Vec<u8>>(i).map(|bytes| crate::intent::hex(&bytes));
         Ok(RawRow {
             seq: row.get(0)?,
-            fields: (1..=FIELDS).map(|i| row.get(i)).collect::<Result<_, _>>()?,
-            error: row.get(FIELDS + 1)?,
-            detail: row.get(FIELDS + 2)?,
+            fields: (1..=FIELDS).map(|i| text(row, i)).collect::<Result<_, _>>()?,
+            error: text(row, FIELDS + 1)?,
+            detail: text(row, FIELDS + 2)?,
             content_hash: hash(FIELDS + 3)?,
             chain: hash(FIELDS + 4)?,
         })
@@ -338,7 +350,13 @@ fn chain(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)
     let mut rows = statement.query([])?;
     let (mut previous, mut last) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let row = RawRow::read(row)?;
+        let (seq, read) = (row.get(0)?, RawRow::read(row));
+        let Ok(row) = read else {
+            verdict.report(Some(seq), None, "it cannot be read: one of its texts is not UTF-8");
+            (previous, last) = (row.get(FIELDS + 4)?, seq);
+            verdict.rows += 1;
+            continue;
+        };
         if row.seq != last + 1 {
             verdict.report(
                 Some(row.seq),

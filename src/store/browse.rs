@@ -5,6 +5,7 @@
 //! looked, and the next one goes on from there.
 
 use super::figures::counters;
+use super::rows::{shown, shown_if_any};
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::intent::IntentState;
@@ -383,31 +384,47 @@ impl Walk<'_> {
 fn at(row: &Row<'_>) -> Result<String, StoreError> {
     Ok(match row.get_ref(0)? {
         rusqlite::types::ValueRef::Integer(n) => n.to_string(),
-        other => other.as_str().map_err(rusqlite::Error::from)?.to_string(),
+        _ => shown(row, 0)?,
     })
 }
 
+/// What cannot be read of a row is said in place of its last error, and the row is shown all the same.
 fn line(row: &Row<'_>, now: Ms) -> Result<Line, StoreError> {
-    let unknown =
-        |what: &str, word: &str| StoreError::Sqlite(format!("the file holds an unknown {what} `{word}`"));
-    let intent: String = row.get(4)?;
-    let intent = IntentState::parse(&intent).ok_or_else(|| unknown("intent state", &intent))?;
+    let mut faults = Vec::new();
+    let text = |i: usize| shown_if_any(row, i);
+    let intent_word = shown(row, 4)?;
+    let intent = IntentState::parse(&intent_word).unwrap_or_else(|| {
+        faults.push(format!("its intent is `{intent_word}`"));
+        IntentState::Requested
+    });
     let created = Ms(row.get(18)?);
     let run_after = row.get::<_, Option<i64>>(15)?.map_or(created, Ms);
-    let state = match row.get::<_, Option<String>>(10)? {
-        Some(word) => match State::parse(&word).ok_or_else(|| unknown("state", &word))? {
-            State::Scheduled if run_after <= now => State::Ready,
-            state => state,
+    let state = match (text(10)?, intent) {
+        (Some(word), _) => match State::parse(&word) {
+            Some(State::Scheduled) if run_after <= now => State::Ready,
+            Some(state) => state,
+            None => {
+                faults.push(format!("its state is `{word}`"));
+                State::Parked
+            }
         },
         // Pruned.
-        None if intent == IntentState::Settled => State::Settled,
-        None => State::Cancelled,
+        (None, IntentState::Settled) => State::Settled,
+        (None, _) => State::Cancelled,
     };
-    let text = |i: usize| row.get::<_, Option<String>>(i);
+    let (class, reason) = (text(12)?, text(14)?);
+    let (class_read, reason_read) =
+        (class.as_deref().and_then(Class::parse), reason.as_deref().and_then(Reason::parse));
+    faults.extend(class.filter(|_| class_read.is_none()).map(|word| format!("its class is `{word}`")));
+    faults.extend(reason.filter(|_| reason_read.is_none()).map(|word| format!("its reason is `{word}`")));
+    let error = match faults.is_empty() {
+        true => text(13)?,
+        false => Some(format!("its row cannot be read: {}", faults.join(", "))),
+    };
     Ok(Line {
         id: JobId(row.get(1)?),
-        key: row.get(2)?,
-        kind: row.get(3)?,
+        key: shown(row, 2)?,
+        kind: shown(row, 3)?,
         state,
         intent,
         account: text(5)?,
@@ -416,9 +433,9 @@ fn line(row: &Row<'_>, now: Ms) -> Result<Line, StoreError> {
         provider: text(8)?,
         reference: text(9)?,
         group: text(11)?,
-        class: text(12)?.as_deref().and_then(Class::parse),
-        error: text(13)?,
-        reason: text(14)?.as_deref().and_then(Reason::parse),
+        class: class_read,
+        error,
+        reason: reason_read,
         run_after,
         updated: row.get::<_, Option<i64>>(16)?.map_or(created, Ms),
         first_sent: row.get::<_, Option<i64>>(17)?.map(Ms),

@@ -5,7 +5,7 @@
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
 use super::history::{Action, Entry};
-use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, facts, history, holds, pauses, rows};
+use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, facts, history, holds, pauses, rows, set_aside};
 use crate::clock::{Clock, Ms};
 use crate::decide::{Family, Plan, may_do_it_twice, plan};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
@@ -95,14 +95,21 @@ impl Store {
     /// Claims up to `most` jobs for this worker.
     pub fn claim(&self, owner: &Owner, most: usize, lease: Duration) -> Result<Claimed, StoreError> {
         self.give_back_doubtful()?;
-        let (desk, clock, worker) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
         let leased = Arc::new(Mutex::new(Vec::new()));
-        let inside = Arc::clone(&leased);
-        let claimed = self.write(move |tx| {
-            let claimed = claim(tx, desk.as_ref(), clock.as_ref(), &worker, most, lease)?;
-            *lock(&inside) = claimed.claims.iter().map(Claim::lease).collect();
-            Ok(claimed)
-        });
+        let claim_as = |careful| {
+            let (desk, clock, worker) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+            let inside = Arc::clone(&leased);
+            self.write(move |tx| {
+                let claimed = claim(tx, desk.as_ref(), clock.as_ref(), &worker, most, lease, careful)?;
+                *lock(&inside) = claimed.claims.iter().map(Claim::lease).collect();
+                Ok(claimed)
+            })
+        };
+        let claimed = match claim_as(false) {
+            // One row cannot be used. With a savepoint a job it is found and set aside, and the rest is claimed.
+            Err(StoreError::Row(_)) => claim_as(true),
+            claimed => claimed,
+        };
         if matches!(claimed, Err(StoreError::CommitUnknown(_))) {
             self.doubt(lock(&leased).drain(..));
         }
@@ -121,9 +128,11 @@ impl Store {
         if doubtful.is_empty() {
             return Ok(());
         }
-        let leases = doubtful.clone();
+        let (leases, desk) = (doubtful.clone(), Arc::clone(&self.desk));
         self.write(move |tx| {
-            leases.iter().try_for_each(|(id, token, owner)| super::record::release(tx, *id, *token, owner))
+            leases.iter().try_for_each(|(id, token, owner)| {
+                super::record::release(tx, desk.as_ref(), *id, *token, owner)
+            })
         })?;
         doubtful.clear();
         Ok(())
@@ -172,8 +181,9 @@ pub(super) fn claim(
     owner: &Owner,
     most: usize,
     lease: Duration,
+    careful: bool,
 ) -> Result<Claimed, StoreError> {
-    Round { tx, desk, owner, now: Store::present(clock), lease }.claim(most)
+    Round { tx, desk, owner, now: Store::present(clock), lease, careful }.claim(most)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -186,6 +196,8 @@ struct Round<'a> {
     owner: &'a Owner,
     now: crate::decide::Now,
     lease: Duration,
+    /// A job's row that cannot be used sets that job aside, and does not end the round. Costs a savepoint a job.
+    careful: bool,
 }
 
 struct Head {
@@ -245,12 +257,12 @@ impl Round<'_> {
                 claimed.more = true;
                 break;
             }
-            match self.take(head.id)? {
+            match self.apart(head.id, || self.take(head.id))?.flatten() {
                 Some(claim) => {
                     taken.push(head.id);
                     claimed.claims.push(claim);
                 }
-                // Parked or put off instead: what stands behind it may go.
+                // Parked, set aside or put off instead: what stands behind it may go.
                 None => claimed.more = true,
             }
         }
@@ -272,7 +284,10 @@ impl Round<'_> {
             .query_map([self.now.wall.0], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;
         for (id, state) in &due {
-            conn.prepare_cached(PROMOTE)?.execute([id])?;
+            let promote = || Ok(conn.prepare_cached(PROMOTE)?.execute([id])?);
+            if self.apart(JobId(*id), promote)?.is_none() {
+                continue;
+            }
             if state == State::Scheduled.as_str() {
                 rows::moved(self.tx, Some(State::Scheduled), Some(State::Ready));
             }
@@ -280,12 +295,20 @@ impl Round<'_> {
         Ok(due.len())
     }
 
+    fn apart<T>(
+        &self,
+        id: JobId,
+        work: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        set_aside::apart(self.tx, self.desk, id, self.owner.actor(), self.careful, work)
+    }
+
     fn in_flight(&self) -> Result<BTreeMap<&str, u32>, StoreError> {
         let mut statement = self.tx.conn().prepare_cached(RUNNING)?;
         let mut rows = statement.query([])?;
         let mut busy = BTreeMap::new();
         while let Some(row) = rows.next()? {
-            let kind: String = row.get(0)?;
+            let kind = rows::shown(row, 0)?;
             if let Some(kind) = self.desk.kind(&kind) {
                 *busy.entry(kind.provider.as_str()).or_default() += row.get::<_, u32>(1)?;
             }

@@ -191,6 +191,10 @@ pub(super) fn verify(conn: &Connection) -> Result<Result<u64, String>, StoreErro
     let mut previous: Vec<u8> = Vec::new();
     let mut count: i64 = 0;
     while let Some(row) = rows.next()? {
+        let utf8 = |i: usize| row.get_ref(i).is_ok_and(|text| text.as_str_or_null().is_ok());
+        if ![2, 3, 4, 5, 6, 8, 9].into_iter().all(utf8) {
+            return Ok(Err(format!("event {} cannot be read: one of its texts is not UTF-8", count + 1)));
+        }
         let text = |i: usize| row.get_ref(i)?.as_str_or_null().map_err(rusqlite::Error::from);
         let word = |i: usize| text(i).map(Option::unwrap_or_default);
         let entry = Row {

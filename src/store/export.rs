@@ -1,6 +1,7 @@
 //! The history as it leaves the file: `audit export`, the archive of a prune, and the check of such an archive.
 
 use super::audit::{RawRow, raw_columns};
+use super::rows::{shown, shown_if_any};
 use super::{ArchivedJob, Break, Store, StoreError, facts};
 use crate::clock::Ms;
 use crate::job::JobId;
@@ -185,7 +186,7 @@ impl Store {
         let (since, until) = (filter.since.map(|at| at.0), filter.until.map(|at| at.0));
         let mut rows = Vec::new();
         let mut take = |row: &rusqlite::Row<'_>| -> Result<(), StoreError> {
-            rows.push(ExportRow::new(RawRow::read(row)?, row.get(18)?, row.get(19)?)?);
+            rows.push(ExportRow::new(RawRow::shown(row)?, shown(row, 18)?, shown(row, 19)?)?);
             Ok(())
         };
         if let Some(job) = filter.job {
@@ -220,14 +221,14 @@ impl Store {
                     seq: row.get(0)?,
                     at: Ms(at_ms).rfc3339(),
                     at_ms,
-                    actor: row.get(2)?,
-                    origin: row.get(3)?,
-                    action: row.get(4)?,
-                    scope: row.get(5)?,
-                    name: row.get(6)?,
+                    actor: shown(row, 2)?,
+                    origin: shown_if_any(row, 3)?,
+                    action: shown(row, 4)?,
+                    scope: shown(row, 5)?,
+                    name: shown(row, 6)?,
                     sequence: row.get(7)?,
-                    why: row.get(8)?,
-                    detail: row.get(9)?,
+                    why: shown_if_any(row, 8)?,
+                    detail: shown_if_any(row, 9)?,
                     content_hash: hash(10)?,
                     chain: hash(11)?,
                 })

@@ -1,6 +1,6 @@
 //! The figures, at a cost that does not grow with what is done: counters, and partial indexes over what is open.
 
-use super::{Pause, PauseScope, Store, StoreError, holds, inbox, leases, order, pauses, record};
+use super::{Pause, PauseScope, Store, StoreError, holds, inbox, leases, order, pauses, record, rows};
 use crate::clock::Ms;
 use crate::job::State;
 use rusqlite::Connection;
@@ -123,7 +123,7 @@ impl Store {
         let mut statement = conn.prepare_cached(IN_FLIGHT)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let kind: String = row.get(0)?;
+            let kind = rows::shown(row, 0)?;
             if let Some(kind) = self.desk.kind(&kind)
                 && let Some(provider) = stats.providers.get_mut(&kind.provider)
             {
@@ -203,7 +203,7 @@ pub(super) fn oldest_due(conn: &Connection, now: Ms) -> Result<BTreeMap<String, 
         *at = (*at).min(Ms(due));
     };
     let mut statement = conn.prepare_cached(CLAIMABLE_KINDS)?;
-    let kinds: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let kinds: Vec<String> = statement.query_map([], |row| rows::shown(row, 0))?.collect::<Result<_, _>>()?;
     for kind in kinds {
         let due: Option<i64> = conn.prepare_cached(OLDEST_READY)?.query_row([&kind], |row| row.get(0))?;
         if let Some(due) = due.filter(|due| *due <= now.0) {
@@ -213,14 +213,14 @@ pub(super) fn oldest_due(conn: &Connection, now: Ms) -> Result<BTreeMap<String, 
     let mut statement = conn.prepare_cached(UNPROMOTED)?;
     let mut rows = statement.query([now.0])?;
     while let Some(row) = rows.next()? {
-        note(row.get(0)?, row.get(1)?);
+        note(rows::shown(row, 0)?, row.get(1)?);
     }
     Ok(oldest)
 }
 
 pub(super) fn counters(conn: &Connection) -> Result<BTreeMap<String, i64>, StoreError> {
     let mut statement = conn.prepare_cached(COUNTERS)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement.query_map([], |row| Ok((rows::shown(row, 0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -295,7 +295,12 @@ impl Store {
 fn gaps_in_groups(conn: &Connection) -> Result<Vec<Gap>, StoreError> {
     let mut statement = conn.prepare_cached(GAPS)?;
     let rows = statement.query_map([BLOCKED_MAX as i64], |row| {
-        Ok(Gap { group: row.get(0)?, sequence: row.get(1)?, since: Ms(row.get(2)?), waiting: row.get(3)? })
+        Ok(Gap {
+            group: rows::shown(row, 0)?,
+            sequence: row.get(1)?,
+            since: Ms(row.get(2)?),
+            waiting: row.get(3)?,
+        })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -306,8 +311,8 @@ fn blocked_groups(conn: &Connection, now: Ms) -> Result<Vec<BlockedGroup>, Store
         rusqlite::named_params! { ":now": now.0, ":most": BLOCKED_MAX as i64 },
         |row| {
             Ok(BlockedGroup {
-                group: row.get(0)?,
-                head: row.get(1)?,
+                group: rows::shown(row, 0)?,
+                head: rows::shown(row, 1)?,
                 since: Ms(row.get(2)?),
                 waiting: row.get(3)?,
             })

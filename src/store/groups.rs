@@ -2,6 +2,7 @@
 
 use super::events::{self, Event, EventAction, EventScope};
 use super::pauses::{self, Pause, PauseScope};
+use super::rows::shown;
 use super::{Store, StoreError, Tx, order};
 use crate::clock::Ms;
 use crate::job::{Code, Refusal, State};
@@ -93,13 +94,14 @@ fn open_places(conn: &Connection, group: &str, now: Ms) -> Result<Vec<Place>, St
     let mut rows = statement.query([group])?;
     let mut places = Vec::new();
     while let Some(row) = rows.next()? {
-        let (word, due): (String, i64) = (row.get(2)?, row.get(3)?);
+        let (word, due): (String, i64) = (shown(row, 2)?, row.get(3)?);
         let state = match State::parse(&word) {
             Some(State::Scheduled) if due <= now.0 => State::Ready,
             Some(state) => state,
-            None => return Err(StoreError::Sqlite(format!("the file holds an unknown state `{word}`"))),
+            // Set aside, or about to be.
+            None => State::Parked,
         };
-        places.push(Place { sequence: row.get(0)?, key: row.get(1)?, state });
+        places.push(Place { sequence: row.get(0)?, key: shown(row, 1)?, state });
     }
     Ok(places)
 }
@@ -121,8 +123,10 @@ fn skip(tx: &Tx<'_>, group: &str, sequence: i64, actor: &str) -> Result<bool, St
     let Some((numbering, passed, given)) = known else {
         return Err(Refusal::new(Code::NotFound, format!("no job was ever in group `{group}`")).into());
     };
-    let holder: Option<(String, String)> =
-        conn.prepare_cached(HOLDER)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let holder: Option<(String, String)> = conn
+        .prepare_cached(HOLDER)?
+        .query_row(place, |row| Ok((shown(row, 0)?, shown(row, 1)?)))
+        .optional()?;
     let before: bool = conn.prepare_cached(SKIPPED)?.query_row(place, |row| row.get(0))?;
     match holder {
         // Also when the group has passed it: saying the same thing twice is answered as done.

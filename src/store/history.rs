@@ -4,7 +4,7 @@
 //! previous chain and over everything else of the row, that hash included. The chain's head is read inside each
 //! transaction, so that two processes can't fork it.
 
-use super::{StoreError, Tx, facts};
+use super::{StoreError, Tx, facts, rows};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::{JobId, State};
@@ -205,26 +205,28 @@ pub fn of_job(conn: &Connection, id: JobId) -> Result<Vec<Entry>, StoreError> {
     Ok(entries)
 }
 
+/// A row for whoever shows it: what cannot be read of it is left out or replaced, for the audit tells of that.
 pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
-    let text = |i: usize| row.get::<_, Option<String>>(i);
-    let action: String = row.get(2)?;
+    let text = |i: usize| rows::shown_if_any(row, i);
+    let word = rows::shown(row, 2)?;
+    let action = Action::parse(&word);
+    let unknown = action.is_none().then(|| format!("its action `{word}` is none that this program knows"));
     Ok(Entry {
         seq: row.get(0)?,
         job: JobId(row.get(1)?),
-        action: Action::parse(&action)
-            .ok_or_else(|| StoreError::Sqlite(format!("the history holds an unknown action `{action}`")))?,
-        attempt: row.get(3)?,
+        action: action.unwrap_or(Action::Note),
+        attempt: row.get::<_, Option<i64>>(3)?.and_then(|n| n.try_into().ok()),
         from: text(4)?.as_deref().and_then(State::parse),
         to: text(5)?.as_deref().and_then(State::parse),
         class: text(6)?.as_deref().and_then(Class::parse),
         phase: text(7)?.as_deref().and_then(Phase::parse),
-        http_status: row.get(8)?,
-        error: text(9)?,
+        http_status: row.get::<_, Option<i64>>(8)?.and_then(|n| n.try_into().ok()),
+        error: unknown.or(text(9)?),
         detail: text(10)?,
         run_after: row.get::<_, Option<i64>>(11)?.map(Ms),
         started: row.get::<_, Option<i64>>(12)?.map(Ms),
         at: Ms(row.get(13)?),
-        actor: row.get(14)?,
-        record: row.get(15)?,
+        actor: rows::shown(row, 14)?,
+        record: text(15)?,
     })
 }

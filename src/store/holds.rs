@@ -3,6 +3,7 @@
 //! The rows are read and written inside the claim's and the record's own transactions, so that all workers of a file
 //! agree, a restart changes nothing, and only one probe is out at a time.
 
+use super::rows::shown_if_any;
 use super::{ProviderDesk, StoreError, Tx};
 use crate::clock::Ms;
 use crate::decide::{BreakerTerms, Signal};
@@ -78,15 +79,19 @@ pub fn read(conn: &Connection, provider: &str) -> Result<Paused, StoreError> {
         .query_row([provider], |row| {
             let ms = |i: usize| row.get::<_, Option<i64>>(i).map(|at| at.map(Ms));
             let tokens: Option<f64> = row.get(6)?;
+            let why = shown_if_any(row, 3)?;
+            // Whatever somebody wrote here by hand, it must be what can be written again: a provider's row that cannot be
+            // used would keep back every claim.
+            let held = ms(1)?.zip(ms(2)?).map(|(since, until)| (since, until, why.unwrap_or_default()));
             Ok(Paused {
-                failures: row.get(0)?,
-                held: ms(1)?,
-                until: ms(2)?,
-                why: row.get(3)?,
-                probe: row.get::<_, Option<i64>>(4)?.map(JobId),
+                failures: row.get::<_, i64>(0)?.clamp(0, u32::MAX.into()).try_into().unwrap_or(0),
+                held: held.as_ref().map(|held| held.0),
+                until: held.as_ref().map(|held| held.1),
+                probe: row.get::<_, Option<i64>>(4)?.map(JobId).filter(|_| held.is_some()),
+                why: held.map(|held| held.2),
                 paused: ms(5)?,
                 tokens: tokens.zip(ms(7)?),
-                paused_why: row.get(8)?,
+                paused_why: shown_if_any(row, 8)?,
             })
         })
         .optional()?;

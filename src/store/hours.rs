@@ -61,7 +61,7 @@ impl Hour {
 }
 
 const ADD: &str = "INSERT INTO onceward_hours (hour_ms, name, value) VALUES (?1, ?2, ?3)
-  ON CONFLICT (hour_ms, name) DO UPDATE SET value = value + excluded.value";
+  ON CONFLICT (hour_ms, name) DO UPDATE SET value = CAST(value + excluded.value AS INTEGER)";
 const FORGET: &str = "DELETE FROM onceward_hours WHERE hour_ms < ?1";
 
 /// Adds what a batch counted to the present hour.
@@ -93,7 +93,7 @@ impl Store {
         let mut hours: BTreeMap<Ms, Hour> = BTreeMap::new();
         while let Some(row) = rows.next()? {
             let hour = hours.entry(Ms(row.get(0)?)).or_default();
-            let name: String = row.get(1)?;
+            let name = super::rows::shown(row, 1)?;
             let value = row.get::<_, i64>(2)?.max(0).unsigned_abs();
             let Some((family, which)) = name.split_once(':') else { continue };
             match (family, which.parse::<u32>()) {

@@ -134,7 +134,9 @@ fn take(tx: &Tx<'_>, desk: &dyn Desk, namespace: &str, id: i64) -> Result<(), St
         Ok(Ok(())) => return Ok(()),
         Ok(Err(refusal)) => refusal,
         // With the transaction gone the whole batch is; otherwise it is this row that the file does not take.
-        Err(StoreError::Sqlite(why)) if !conn.is_autocommit() => Refusal::new(Code::Database, why),
+        Err(StoreError::Sqlite(why) | StoreError::Row(why)) if !conn.is_autocommit() => {
+            Refusal::new(Code::Database, why)
+        }
         Err(e) => return Err(e),
     };
     log::warn!("row {id} of the SQL inbox is refused ({}): {}", refusal.code, refusal.message);

@@ -8,6 +8,7 @@ use super::events::{self, Event, EventAction, EventScope};
 use super::history::Action;
 use super::life::{self, Life};
 use super::record::Recorder;
+use super::set_aside::{CallOut, set_aside};
 use super::{Store, StoreError, Tx, holds, rows, schema};
 use crate::clock::{Ms, millis};
 use crate::intent::Intent;
@@ -63,12 +64,14 @@ pub(super) fn kinds_of_workers(
     let mut rows = statement.query([])?;
     let mut known = None;
     while let Some(row) = rows.next()? {
-        if !life::look(&life::lock_path(store, &row.get::<_, String>(0)?)).may_work() {
+        if !life::look(&life::lock_path(store, &rows::shown(row, 0)?)).may_work() {
             continue;
         }
-        let Some(told) = row.get::<_, Option<String>>(1)? else { return Ok(None) };
-        let kinds: Vec<String> = serde_json::from_str(&told)
-            .map_err(|e| StoreError::Sqlite(format!("the kinds of a worker are not JSON: {e}")))?;
+        let told = rows::shown_if_any(row, 1)?;
+        // One whose row cannot be read has not told either.
+        let Some(kinds) = told.and_then(|told| serde_json::from_str::<Vec<String>>(&told).ok()) else {
+            return Ok(None);
+        };
         known.get_or_insert_with(BTreeSet::new).extend(kinds);
     }
     Ok(known)
@@ -207,12 +210,19 @@ impl Store {
                 .conn()
                 .prepare_cached(LEFT)?
                 .query_map((&nonce, proved, tx.now().0), |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                    Ok((row.get(0)?, rows::shown(row, 1)?, rows::shown(row, 2)?, row.get(3)?))
                 })?
                 .collect::<Result<_, _>>()?;
             let (mut taken, mut bad) = (0, None);
             for (id, step, phase, started) in &left {
-                match tx.part(|| recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor)) {
+                let took = tx.part(|| recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor));
+                let took = match took {
+                    Err(StoreError::Row(why)) => {
+                        tx.part(|| set_aside(tx, desk.as_ref(), JobId(*id), &why, &actor, CallOut::Crashed))
+                    }
+                    took => took,
+                };
+                match took {
                     Ok(()) => taken += 1,
                     // SQLite has ended the transaction: nothing of it stands.
                     Err(e) if tx.conn().is_autocommit() => return Err(e),

@@ -109,7 +109,16 @@ pub fn check(
     let mut rows = statement.query([])?;
     let mut totals = Totals::default();
     while let Some(row) = rows.next()? {
-        let one = One::read(row)?;
+        let one = match One::read(row) {
+            Ok(one) => one,
+            Err(StoreError::Row(what)) => {
+                let id = row.get(COLUMNS)?;
+                verdict.report(None, Some(id), format!("its row cannot be read: {what}"));
+                verdict.intents += 1;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
         let fold = Fold::of(conn, one.id, verdict)?;
         one.against(&fold, verdict);
         one.total(&fold, &mut totals, verdict)?;
@@ -171,8 +180,13 @@ impl Fold {
         let mut statement = conn.prepare_cached(OF_JOB)?;
         let mut rows = statement.query([id])?;
         while let Some(row) = rows.next()? {
-            if let Err(what) = fold.take(row)? {
-                verdict.report(Some(fold.last_seq), Some(id), what);
+            match fold.take(row) {
+                Ok(Ok(())) => {}
+                Ok(Err(what)) => verdict.report(Some(fold.last_seq), Some(id), what),
+                Err(StoreError::Row(_)) => {
+                    verdict.report(Some(fold.last_seq), Some(id), "a text of it is not UTF-8");
+                }
+                Err(e) => return Err(e),
             }
         }
         if fold.rows == 0 {

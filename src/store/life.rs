@@ -5,6 +5,7 @@
 //! worker's lock file) counts as alive and is named: a guess could run an effect twice. The files are made with mode
 //! 0600, so that no other user can take hold of one.
 
+use super::rows::shown;
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::pace::Pace;
@@ -246,7 +247,7 @@ pub(super) fn strangers(conn: &Connection, but: &str) -> Result<Vec<Stranger>, S
     let mut statement = conn.prepare_cached(STRANGERS)?;
     let rows = statement.query_map([but], |row| {
         let (expires, seen) = (Ms(row.get(2)?), Ms(row.get(3)?));
-        Ok(Stranger { nonce: row.get(0)?, name: row.get(1)?, expires, seen, running: row.get(4)? })
+        Ok(Stranger { nonce: shown(row, 0)?, name: shown(row, 1)?, expires, seen, running: row.get(4)? })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -39,6 +39,7 @@ mod record;
 mod rows;
 mod schedules;
 mod schema;
+mod set_aside;
 mod statement;
 mod totals;
 mod trail;
@@ -114,6 +115,9 @@ pub enum StoreError {
     /// COMMIT failed, which is not a no.
     #[error("not known whether it was stored ({0}): ask again with the same key")]
     CommitUnknown(String),
+    /// A row does not hold what this program writes, or the file's own rules refuse it: somebody changed it by hand.
+    #[error("a row of the file cannot be used: {0}. Mend the row; `onceward check` names every such job")]
+    Row(String),
     /// Any other trouble of SQLite's.
     #[error("the database failed: {0}")]
     Sqlite(String),
@@ -145,6 +149,7 @@ impl StoreError {
             StoreError::Unusable { .. }
             | StoreError::Full(_)
             | StoreError::CommitUnknown(_)
+            | StoreError::Row(_)
             | StoreError::Sqlite(_)
             | StoreError::Closed => Code::Database,
         }
@@ -156,6 +161,12 @@ const WRITABLE: &str = "this user must be able to write the file of [store] path
 
 impl From<rusqlite::Error> for StoreError {
     fn from(e: rusqlite::Error) -> StoreError {
+        if matches!(e, rusqlite::Error::QueryReturnedNoRows) {
+            return StoreError::Row("a row that belongs to it is missing".into());
+        }
+        if of_a_row(&e) {
+            return StoreError::Row(e.to_string());
+        }
         match e.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
             Some(ErrorCode::DiskFull) => StoreError::Full(e.to_string()),
@@ -169,6 +180,17 @@ impl From<rusqlite::Error> for StoreError {
             _ => StoreError::Sqlite(e.to_string()),
         }
     }
+}
+
+/// Is it about what stands in a row, and not about the file?
+fn of_a_row(e: &rusqlite::Error) -> bool {
+    matches!(
+        e,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::Utf8Error(..)
+    ) || e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
 /// A kind as the engine sees it.

@@ -47,7 +47,7 @@ pub fn take_place(tx: &Tx<'_>, group: &str, sequence: Option<i64>) -> Result<i64
         return Err(Refusal::new(Code::StaleSequence, why).into());
     }
     let holder: Option<String> =
-        conn.prepare_cached(HELD)?.query_row((group, sequence), |row| row.get(0)).optional()?;
+        conn.prepare_cached(HELD)?.query_row((group, sequence), |row| rows::shown(row, 0)).optional()?;
     if let Some(key) = holder {
         let why = format!("sequence {sequence} of group `{group}` is held by {key}");
         return Err(Refusal::new(Code::SequenceTaken, why).into());
@@ -189,17 +189,17 @@ pub fn blocked_by(conn: &Connection, job: &Job) -> Result<Option<String>, StoreE
         return Ok(None);
     };
     let ahead: Option<String> =
-        conn.prepare_cached(AHEAD)?.query_row([group], |row| row.get(0)).optional()?;
+        conn.prepare_cached(AHEAD)?.query_row([group], |row| rows::shown(row, 0)).optional()?;
     if ahead.is_some() {
         return Ok(ahead);
     }
     let before: Option<String> =
-        conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| row.get(0)).optional()?;
+        conn.prepare_cached(BEFORE)?.query_row((group, sequence), |row| rows::shown(row, 0)).optional()?;
     if before.is_some() {
         return Ok(before);
     }
-    let passed: i64 = conn.prepare_cached(GROUP)?.query_row([group], |row| row.get(1))?;
-    Ok(Some(missing(passed + 1)))
+    let passed: Option<i64> = conn.prepare_cached(GROUP)?.query_row([group], |row| row.get(1)).optional()?;
+    Ok(Some(missing(passed.unwrap_or(0).saturating_add(1))))
 }
 
 /// The words for a place that nobody has taken yet.

@@ -5,6 +5,7 @@
 //! it. What is in flight ends as it would have.
 
 use super::events::{self, Event, EventAction};
+use super::rows::{shown, shown_if_any};
 use super::{Store, StoreError, Tx};
 use crate::clock::Ms;
 use crate::job::{Code, Refusal};
@@ -156,8 +157,8 @@ pub fn read(conn: &Connection, scope: PauseScope, name: &str) -> Result<Option<P
                 scope,
                 name: name.to_string(),
                 since: Ms(row.get(0)?),
-                by: row.get(1)?,
-                why: row.get(2)?,
+                by: shown(row, 1)?,
+                why: shown_if_any(row, 2)?,
             })
         })
         .optional()?)
@@ -167,7 +168,7 @@ pub fn read(conn: &Connection, scope: PauseScope, name: &str) -> Result<Option<P
 pub fn kinds(conn: &Connection) -> Result<BTreeSet<String>, StoreError> {
     let mut statement = conn
         .prepare_cached("SELECT name FROM onceward_holds WHERE scope = 'kind' AND paused_ms IS NOT NULL")?;
-    let names = statement.query_map([], |row| row.get(0))?;
+    let names = statement.query_map([], |row| shown(row, 0))?;
     Ok(names.collect::<Result<_, _>>()?)
 }
 
@@ -180,15 +181,15 @@ pub fn all(conn: &Connection) -> Result<Vec<Pause>, StoreError> {
     let mut rows = statement.query([])?;
     let mut pauses = Vec::new();
     while let Some(row) = rows.next()? {
-        let scope: String = row.get(0)?;
+        let scope = shown(row, 0)?;
         // The table's CHECK has no other words.
         let Some(scope) = PauseScope::parse(&scope) else { continue };
         pauses.push(Pause {
             scope,
-            name: row.get(1)?,
+            name: shown(row, 1)?,
             since: Ms(row.get(2)?),
-            by: row.get(3)?,
-            why: row.get(4)?,
+            by: shown(row, 3)?,
+            why: shown_if_any(row, 4)?,
         });
     }
     Ok(pauses)

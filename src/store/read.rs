@@ -1,7 +1,7 @@
 //! Reading, on read-only connections: one job's story, and what there is to do.
 
 use super::history::{self, Entry};
-use super::{Store, StoreError, holds, inbox, order, pauses, rows};
+use super::{Store, StoreError, holds, inbox, order, pauses, rows, set_aside};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
@@ -39,7 +39,7 @@ impl Store {
             return Ok(Some(id));
         }
         let Some(id) = name.strip_prefix('#').and_then(|n| n.parse().ok()) else { return Ok(None) };
-        Ok(rows::load(&conn, JobId(id))?.map(|(job, _)| job.id))
+        Ok(set_aside::is_there(&conn, JobId(id))?.then_some(JobId(id)))
     }
 
     /// One job's story; `None` if there is no such job.
@@ -50,7 +50,7 @@ impl Store {
 
     /// Whether there is a job with this number.
     pub fn has(&self, id: JobId) -> Result<bool, StoreError> {
-        Ok(rows::load(&*self.reader()?, id)?.is_some())
+        set_aside::is_there(&*self.reader()?, id)
     }
 
     /// The story of a job that is known by its number. Not through `#ID`: that may be another job's key.
@@ -81,7 +81,8 @@ impl Store {
         let mut statement = conn.prepare_cached(OPEN)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (kind, running, waits): (String, bool, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (kind, running, waits): (String, bool, bool) =
+                (rows::shown(row, 0)?, row.get(1)?, row.get(2)?);
             if !seen.insert((kind.clone(), running, waits)) {
                 continue;
             }
@@ -121,12 +122,13 @@ pub(super) const OPEN: &str = "SELECT kind, 1, 0 FROM onceward_jobs WHERE state 
     AND j.state IN ('scheduled','ready','unknown') AND j.group_paused = 0";
 
 fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
-    tell(conn, rows::must_load(conn, id)?, now)
+    let found = rows::seen(conn, id)?;
+    tell(conn, found.ok_or_else(|| StoreError::Sqlite(format!("job {id} has no intent")))?, now)
 }
 
 /// The story without the history; `None` if there is no such job.
 pub(super) fn story_if_there(conn: &Connection, id: JobId, now: Ms) -> Result<Option<Story>, StoreError> {
-    rows::load(conn, id)?.map(|found| tell(conn, found, now)).transpose()
+    rows::seen(conn, id)?.map(|found| tell(conn, found, now)).transpose()
 }
 
 fn tell(conn: &Connection, (mut job, intent): (Job, Intent), now: Ms) -> Result<Story, StoreError> {

@@ -5,7 +5,7 @@
 
 use super::claim::lock;
 use super::history::{Action, Entry};
-use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows};
+use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows, set_aside};
 use crate::clock::{Ms, millis};
 use crate::decide::{Decision, Next, OnParked, Signal, decide};
 use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
@@ -69,6 +69,9 @@ impl Store {
         if wanted && !matches!(result, Ok(_) | Err(StoreError::CommitUnknown(_))) {
             result = self.try_to_record(&shared, None);
         }
+        if let Err(StoreError::Row(why)) = &result {
+            result = self.record_aside(&shared, why).map(|recorded| (recorded, None));
+        }
         result.map_err(|error| {
             let (claim, outcome) = match Arc::try_unwrap(shared) {
                 Ok(pair) => pair,
@@ -97,7 +100,8 @@ impl Store {
             *lock(&lease) = None;
             let Some(want) = next.as_ref().filter(|want| (want.still)()) else { return Ok((recorded, None)) };
             let owner = &claim.owner;
-            let claimed = super::claim::claim(tx, desk.as_ref(), clock.as_ref(), owner, 1, want.lease)?;
+            let claimed =
+                super::claim::claim(tx, desk.as_ref(), clock.as_ref(), owner, 1, want.lease, false)?;
             let next = claimed.claims.into_iter().next();
             *lock(&lease) = next.as_ref().map(Claim::lease);
             Ok((recorded, next))
@@ -112,7 +116,9 @@ impl Store {
     /// is tried again with the next claim or at the end.
     pub fn release(&self, claim: Claim) -> Result<(), StoreError> {
         let (id, token, owner, lease) = (claim.job().id, claim.token, claim.owner.clone(), claim.lease());
-        self.write(move |tx| release(tx, id, token, &owner)).inspect_err(|_| self.doubt([lease]))
+        let desk = Arc::clone(&self.desk);
+        self.write(move |tx| release(tx, desk.as_ref(), id, token, &owner))
+            .inspect_err(|_| self.doubt([lease]))
     }
 }
 
@@ -135,13 +141,14 @@ const TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM onceward_intents WHERE provide
   AND reference = ?3 AND reference IS NOT NULL AND reference_shared = 0 AND id <> ?4)";
 
 impl Recorder<'_> {
+    /// Is the lease still this owner's?
+    pub(super) fn holds(tx: &Tx<'_>, id: JobId, owner: &Owner, token: i64) -> Result<bool, StoreError> {
+        Ok(tx.conn().prepare_cached(HELD)?.query_row((id.0, owner.nonce(), token), |row| row.get(0))?)
+    }
+
     fn record(&self, claim: &Claim, outcome: &Outcome) -> Result<Recorded, StoreError> {
         let id = claim.job().id;
-        let held: bool = self
-            .tx
-            .conn()
-            .prepare_cached(HELD)?
-            .query_row((id.0, claim.owner.nonce(), claim.token), |row| row.get(0))?;
+        let held = Recorder::holds(self.tx, id, &claim.owner, claim.token)?;
         let (job, intent) = rows::must_load(self.tx.conn(), id)?;
         if held {
             let action = if claim.step() == Step::Send { Action::Request } else { Action::Lookup };
@@ -489,7 +496,17 @@ fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
 }
 
 /// Gives a lease back under which nothing was sent, if it is still held.
-pub(super) fn release(tx: &Tx<'_>, id: JobId, token: i64, owner: &Owner) -> Result<(), StoreError> {
+pub(super) fn release(
+    tx: &Tx<'_>,
+    desk: &dyn Desk,
+    id: JobId,
+    token: i64,
+    owner: &Owner,
+) -> Result<(), StoreError> {
+    set_aside::apart(tx, desk, id, owner.actor(), true, || give_back(tx, id, token, owner)).map(drop)
+}
+
+fn give_back(tx: &Tx<'_>, id: JobId, token: i64, owner: &Owner) -> Result<(), StoreError> {
     let held: Option<(String, i64)> = tx
         .conn()
         .prepare_cached(LEASED)?

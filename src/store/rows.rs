@@ -5,8 +5,9 @@ use crate::clock::Ms;
 use crate::intent::{Earlier, Frozen, Generation, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Key, Lease, Reason, State};
 use crate::outcome::Class;
-use rusqlite::types::FromSql;
+use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use std::cell::RefCell;
 
 /// The columns of a load, so that each is found by its place and not, row after row, by comparing names.
 macro_rules! columns {
@@ -29,12 +30,56 @@ macro_rules! columns {
   LEFT JOIN onceward_jobs j ON j.id = i.id
   LEFT JOIN onceward_owners o ON o.nonce = j.lease_owner
   WHERE i.id = ?1");
+        /// All of them.
+        const EACH: &str = concat!("SELECT ", $first_sql, $(", ", $sql,)* "
+  FROM onceward_intents i
+  LEFT JOIN onceward_jobs j ON j.id = i.id
+  LEFT JOIN onceward_owners o ON o.nonce = j.lease_owner
+  ORDER BY i.id");
     };
 }
 
-/// One column of a loaded row.
-fn get<T: FromSql>(row: &Row<'_>, column: Column) -> Result<T, rusqlite::Error> {
-    row.get(column as usize)
+/// A loaded row, and what of it could not be read, for whoever shows it all the same.
+struct Found<'r> {
+    row: &'r Row<'r>,
+    faults: Option<RefCell<Vec<String>>>,
+}
+
+impl Found<'_> {
+    /// One column.
+    fn get<T: FromSql + Default>(&self, column: Column) -> Result<T, StoreError> {
+        self.row.get(column as usize).or_else(|e| self.fault(column, &e.to_string()))
+    }
+
+    fn ms(&self, column: Column) -> Result<Option<Ms>, StoreError> {
+        Ok(self.get::<Option<i64>>(column)?.map(Ms))
+    }
+
+    fn word<T>(&self, column: Column, parse: fn(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
+        let Some(text): Option<String> = self.get(column)? else { return Ok(None) };
+        match parse(&text) {
+            Some(value) => Ok(Some(value)),
+            None => self.fault(column, &format!("`{text}`, which this program does not know")),
+        }
+    }
+
+    fn is_there(&self, column: Column) -> bool {
+        !matches!(self.row.get_ref(column as usize), Ok(ValueRef::Null) | Err(_))
+    }
+
+    fn fault<T: Default>(&self, column: Column, why: &str) -> Result<T, StoreError> {
+        let what = format!("{} is {why}", column.name());
+        match &self.faults {
+            None => Err(StoreError::Row(what)),
+            Some(faults) => {
+                let mut faults = faults.borrow_mut();
+                if !faults.contains(&what) {
+                    faults.push(what);
+                }
+                Ok(T::default())
+            }
+        }
+    }
 }
 
 columns! {
@@ -56,14 +101,52 @@ columns! {
     LeaseToken = "j.lease_token", LeaseExpires = "j.lease_expires_ms", LeaseBoot = "j.lease_boot_ms", Owner = "o.name",
 }
 
-/// Loads one job; `None` if there is no such number.
+/// Loads one job; `None` if there is no such number. A row that cannot be read is an error that names it.
 pub fn load(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, StoreError> {
     let mut statement = conn.prepare_cached(LOAD)?;
     let mut rows = statement.query([id.0])?;
     match rows.next()? {
-        Some(row) => Ok(Some((job(row)?, intent(row)?))),
+        Some(row) => read(&Found { row, faults: None }).map(Some).map_err(|e| match e {
+            StoreError::Row(what) => StoreError::Row(format!("job {id} cannot be read: {what}")),
+            e => e,
+        }),
         None => Ok(None),
     }
+}
+
+/// The same for whoever only shows it: what cannot be read is left out, and said in place of its last error.
+pub fn seen(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, StoreError> {
+    match load(conn, id) {
+        Err(StoreError::Row(_)) => {}
+        other => return other,
+    }
+    let mut statement = conn.prepare_cached(LOAD)?;
+    let mut rows = statement.query([id.0])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let found = Found { row, faults: Some(RefCell::default()) };
+    let (mut job, intent) = read(&found)?;
+    let faults = found.faults.map(RefCell::into_inner).unwrap_or_default();
+    job.last_error = Some(format!("its row cannot be read: {}", faults.join("; ")));
+    Ok(Some((job, intent)))
+}
+
+fn read(found: &Found<'_>) -> Result<(Job, Intent), StoreError> {
+    Ok((job(found)?, intent(found)?))
+}
+
+/// Every job whose row cannot be read: how many they are, and the first `most` with what is wrong. Reads all of them.
+pub fn unreadable(conn: &Connection, most: usize) -> Result<(u64, Vec<(JobId, String)>), StoreError> {
+    let mut statement = conn.prepare(EACH)?;
+    let mut rows = statement.query([])?;
+    let (mut count, mut first) = (0, Vec::new());
+    while let Some(row) = rows.next()? {
+        let Err(StoreError::Row(what)) = read(&Found { row, faults: None }) else { continue };
+        count += 1;
+        if first.len() < most {
+            first.push((JobId(row.get(Column::Id as usize)?), what));
+        }
+    }
+    Ok((count, first))
 }
 
 /// Loads one job that a row of another table points to.
@@ -79,114 +162,124 @@ pub fn find(conn: &Connection, key: &str) -> Result<Option<JobId>, StoreError> {
         .optional()?)
 }
 
-fn word<T>(row: &Row<'_>, column: Column, parse: fn(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
-    let Some(text): Option<String> = get(row, column)? else { return Ok(None) };
-    match parse(&text) {
-        Some(value) => Ok(Some(value)),
-        None => Err(StoreError::Sqlite(format!(
-            "the file says {} = `{text}`, which this program does not know",
-            column.name()
-        ))),
+/// A text for whoever only shows it: bytes that are not UTF-8 are replaced.
+pub fn shown(row: &Row<'_>, i: usize) -> Result<String, rusqlite::Error> {
+    match row.get_ref(i)? {
+        ValueRef::Text(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        _ => row.get(i),
     }
 }
 
-fn ms(row: &Row<'_>, column: Column) -> Result<Option<Ms>, rusqlite::Error> {
-    Ok(get::<Option<i64>>(row, column)?.map(Ms))
+/// The same where there may be none.
+pub fn shown_if_any(row: &Row<'_>, i: usize) -> Result<Option<String>, rusqlite::Error> {
+    match row.get_ref(i)? {
+        ValueRef::Null => Ok(None),
+        _ => shown(row, i).map(Some),
+    }
 }
 
-fn job(row: &Row<'_>) -> Result<Job, StoreError> {
-    let intent_state = word(row, Column::IntentState, IntentState::parse)?;
+fn job(row: &Found<'_>) -> Result<Job, StoreError> {
+    let intent_state = row.word(Column::IntentState, IntentState::parse)?;
     let pruned = match intent_state {
         Some(IntentState::Settled) => State::Settled,
         _ => State::Cancelled,
     };
-    let lease = match (get(row, Column::Owner)?, ms(row, Column::LeaseExpires)?) {
+    let lease = match (row.get(Column::Owner)?, row.ms(Column::LeaseExpires)?) {
         (Some(owner), Some(expires)) => {
-            let (token, boot) = (get(row, Column::LeaseToken)?, get(row, Column::LeaseBoot)?);
+            let (token, boot) = (row.get(Column::LeaseToken)?, row.get(Column::LeaseBoot)?);
             Some(Lease { owner, token, expires, boot })
         }
         _ => None,
     };
-    let key: String = get(row, Column::Key)?;
-    let created = Ms(get(row, Column::Created)?);
+    let key: String = row.get(Column::Key)?;
+    let created = Ms(row.get(Column::Created)?);
     Ok(Job {
-        id: JobId(get(row, Column::Id)?),
-        key: Key::new(key)
-            .map_err(|why| StoreError::Sqlite(format!("the file holds a key that cannot be: {why}")))?,
-        kind: get(row, Column::Kind)?,
-        state: word(row, Column::JobState, State::parse)?.unwrap_or(pruned),
-        payload: get(row, Column::Payload)?,
-        group: get(row, Column::Group)?,
-        sequence: get(row, Column::Sequence)?,
-        priority: get::<Option<i64>>(row, Column::Priority)?.unwrap_or(0),
-        attempts: get::<Option<u32>>(row, Column::Attempts)?.unwrap_or(0),
-        max_attempts: get::<Option<u32>>(row, Column::MaxAttempts)?.unwrap_or(0),
-        tries: get::<Option<u32>>(row, Column::Tries)?.unwrap_or(0),
-        pauses: get::<Option<u32>>(row, Column::Pauses)?.unwrap_or(0),
-        age_from: ms(row, Column::AgeFrom)?,
-        run_after: ms(row, Column::RunAfter)?.unwrap_or(created),
-        error_class: word(row, Column::ErrorClass, Class::parse)?,
-        last_error: get(row, Column::LastError)?,
-        park_reason: word(row, Column::ParkReason, Reason::parse)?,
+        id: JobId(row.get(Column::Id)?),
+        key: match Key::new(key.as_str()) {
+            Ok(key) => key,
+            Err(why) => {
+                row.fault::<()>(Column::Key, &format!("no key: {why}"))?;
+                Key::of_an_unreadable_row(&key)
+            }
+        },
+        kind: row.get(Column::Kind)?,
+        state: match row.word(Column::JobState, State::parse)? {
+            Some(state) => state,
+            // Its word is none; whoever shows it says so.
+            None if row.is_there(Column::JobState) => State::Parked,
+            None => pruned,
+        },
+        payload: row.get(Column::Payload)?,
+        group: row.get(Column::Group)?,
+        sequence: row.get(Column::Sequence)?,
+        priority: row.get::<Option<i64>>(Column::Priority)?.unwrap_or(0),
+        attempts: row.get::<Option<u32>>(Column::Attempts)?.unwrap_or(0),
+        max_attempts: row.get::<Option<u32>>(Column::MaxAttempts)?.unwrap_or(0),
+        tries: row.get::<Option<u32>>(Column::Tries)?.unwrap_or(0),
+        pauses: row.get::<Option<u32>>(Column::Pauses)?.unwrap_or(0),
+        age_from: row.ms(Column::AgeFrom)?,
+        run_after: row.ms(Column::RunAfter)?.unwrap_or(created),
+        error_class: row.word(Column::ErrorClass, Class::parse)?,
+        last_error: row.get(Column::LastError)?,
+        park_reason: row.word(Column::ParkReason, Reason::parse)?,
         created,
-        updated: ms(row, Column::Updated)?.unwrap_or(created),
+        updated: row.ms(Column::Updated)?.unwrap_or(created),
         lease,
     })
 }
 
-fn intent(row: &Row<'_>) -> Result<Intent, StoreError> {
-    let frozen = match get::<Option<String>>(row, Column::FrozenMethod)? {
+fn intent(row: &Found<'_>) -> Result<Intent, StoreError> {
+    let frozen = match row.get::<Option<String>>(Column::FrozenMethod)? {
         None => None,
         Some(method) => {
-            let headers: String = get(row, Column::FrozenHeaders)?;
+            let headers: String = row.get(Column::FrozenHeaders)?;
             Some(Frozen {
                 method,
-                path: get(row, Column::FrozenPath)?,
-                headers: serde_json::from_str(&headers).map_err(|e| {
-                    StoreError::Sqlite(format!("the file's frozen_headers are not JSON: {e}"))
-                })?,
-                body: get(row, Column::FrozenBody)?,
-                lookup_path: get(row, Column::FrozenLookup)?,
+                path: row.get(Column::FrozenPath)?,
+                headers: serde_json::from_str(&headers)
+                    .or_else(|e| row.fault(Column::FrozenHeaders, &format!("no JSON: {e}")))?,
+                body: row.get(Column::FrozenBody)?,
+                lookup_path: row.get(Column::FrozenLookup)?,
             })
         }
     };
-    let scope = match get::<Option<String>>(row, Column::ScopeSend)? {
+    let scope = match row.get::<Option<String>>(Column::ScopeSend)? {
         None => None,
-        Some(send) => Some(Scope { send, lookup: get(row, Column::ScopeLookup)? }),
+        Some(send) => Some(Scope { send, lookup: row.get(Column::ScopeLookup)? }),
     };
     Ok(Intent {
-        state: word(row, Column::IntentState, IntentState::parse)?.unwrap_or(IntentState::Requested),
+        state: row.word(Column::IntentState, IntentState::parse)?.unwrap_or(IntentState::Requested),
         generation: Generation {
-            number: get(row, Column::Number)?,
-            sends: get(row, Column::Sends)?,
-            first_sent: ms(row, Column::FirstSent)?,
-            first_sent_boot: get(row, Column::FirstSentBoot)?,
-            last_sent: ms(row, Column::LastSent)?,
-            last_sent_boot: get(row, Column::LastSentBoot)?,
-            unknown: get(row, Column::Unknown)?,
-            accepted: get(row, Column::Accepted)?,
-            server_errors: get(row, Column::ServerErrors)?,
-            no_resend: get(row, Column::NoResend)?,
-            not_found: get(row, Column::NotFound)?,
-            not_found_at: ms(row, Column::NotFoundAt)?,
-            not_found_boot: get(row, Column::NotFoundBoot)?,
-            lookups: get(row, Column::Lookups)?,
-            ask_first: get(row, Column::AskFirst)?,
-            named: get(row, Column::Named)?,
+            number: row.get(Column::Number)?,
+            sends: row.get(Column::Sends)?,
+            first_sent: row.ms(Column::FirstSent)?,
+            first_sent_boot: row.get(Column::FirstSentBoot)?,
+            last_sent: row.ms(Column::LastSent)?,
+            last_sent_boot: row.get(Column::LastSentBoot)?,
+            unknown: row.get(Column::Unknown)?,
+            accepted: row.get(Column::Accepted)?,
+            server_errors: row.get(Column::ServerErrors)?,
+            no_resend: row.get(Column::NoResend)?,
+            not_found: row.get(Column::NotFound)?,
+            not_found_at: row.ms(Column::NotFoundAt)?,
+            not_found_boot: row.get(Column::NotFoundBoot)?,
+            lookups: row.get(Column::Lookups)?,
+            ask_first: row.get(Column::AskFirst)?,
+            named: row.get(Column::Named)?,
         },
         earlier: Earlier::default(),
-        earlier_unknown: get(row, Column::EarlierUnknown)?,
-        wire_key: get(row, Column::WireKey)?,
-        provider: get(row, Column::Provider)?,
-        account: get(row, Column::Account)?,
-        amount_minor: get(row, Column::AmountMinor)?,
-        currency: get(row, Column::Currency)?,
+        earlier_unknown: row.get(Column::EarlierUnknown)?,
+        wire_key: row.get(Column::WireKey)?,
+        provider: row.get(Column::Provider)?,
+        account: row.get(Column::Account)?,
+        amount_minor: row.get(Column::AmountMinor)?,
+        currency: row.get(Column::Currency)?,
         frozen,
         scope,
-        reference: get(row, Column::Reference)?,
-        requested: ms(row, Column::Requested)?,
-        confirmed: ms(row, Column::Confirmed)?,
-        result: get(row, Column::Result)?,
+        reference: row.get(Column::Reference)?,
+        requested: row.ms(Column::Requested)?,
+        confirmed: row.ms(Column::Confirmed)?,
+        result: row.get(Column::Result)?,
     })
 }
 

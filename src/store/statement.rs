@@ -3,6 +3,7 @@
 //! Whatever the statement's length, memory stays the same: each line is looked up by an index, and what was seen is kept in
 //! a passing database of SQLite's own, which lies on disk and is gone with its connection.
 
+use super::rows::{shown, shown_if_any};
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::intent::IntentState;
@@ -101,15 +102,15 @@ impl Store {
 }
 
 fn counterpart(row: &Row<'_>) -> Result<Counterpart, rusqlite::Error> {
-    let state: String = row.get(2)?;
+    let state = shown(row, 2)?;
     Ok(Counterpart {
         id: JobId(row.get(0)?),
-        key: row.get(1)?,
+        key: shown(row, 1)?,
         // A word that is none is in doubt at the least.
         state: IntentState::parse(&state).unwrap_or(IntentState::Requested),
-        reference: row.get(3)?,
+        reference: shown_if_any(row, 3)?,
         amount_minor: row.get(4)?,
-        currency: row.get(5)?,
+        currency: shown_if_any(row, 5)?,
         confirmed: row.get::<_, Option<i64>>(6)?.map(Ms),
     })
 }

@@ -10,6 +10,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::store::history::Action;
 
 mod audit;
+mod bad_rows;
 mod browse;
 mod clocks;
 mod doors;

@@ -3,6 +3,7 @@
 //! Who did it has no index: a page looks at no more than [`WINDOW`] rows and says where it stopped.
 
 use super::history::{self, Entry};
+use super::rows::{shown, shown_if_any};
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::job::JobId;
@@ -145,7 +146,7 @@ impl Store {
             let in_time =
                 filter.from.is_none_or(|from| entry.at >= from) && filter.to.is_none_or(|to| entry.at < to);
             if in_time && filter.actor.as_ref().is_none_or(of) {
-                page.rows.push(TrailRow { key: row.get(15)?, entry });
+                page.rows.push(TrailRow { key: shown(row, 15)?, entry });
             }
         }
         if page.looked == WINDOW {
@@ -162,14 +163,14 @@ impl Store {
             Ok(EventRow {
                 seq: row.get(0)?,
                 at: Ms(row.get(1)?),
-                actor: row.get(2)?,
-                action: row.get(3)?,
-                scope: row.get(4)?,
-                name: row.get(5)?,
+                actor: shown(row, 2)?,
+                action: shown(row, 3)?,
+                scope: shown(row, 4)?,
+                name: shown(row, 5)?,
                 sequence: row.get(6)?,
-                why: row.get(7)?,
-                origin: row.get(8)?,
-                detail: row.get(9)?,
+                why: shown_if_any(row, 7)?,
+                origin: shown_if_any(row, 8)?,
+                detail: shown_if_any(row, 9)?,
             })
         })?;
         let rows: Vec<EventRow> = rows.collect::<Result<_, _>>()?;

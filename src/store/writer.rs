@@ -649,9 +649,10 @@ fn roll_back(conn: &Connection) {
     }
 }
 
-/// Adds the batch's figures, one row a name however many pieces changed it.
+/// Adds the batch's figures, one row a name however many pieces changed it. The CAST holds a figure that somebody wrote too
+/// large at its end: a sum that is no integer would be refused, and with it each write.
 const ADD: &str = "INSERT INTO onceward_counters (name, value) VALUES (?1, ?2)
-  ON CONFLICT (name) DO UPDATE SET value = value + excluded.value";
+  ON CONFLICT (name) DO UPDATE SET value = CAST(value + excluded.value AS INTEGER)";
 
 fn flush(conn: &Connection, counts: &BTreeMap<String, i64>, now: Ms) -> Result<(), StoreError> {
     for (name, by) in counts.iter().filter(|(_, by)| **by != 0) {

@@ -71,3 +71,27 @@ fn check_names_jobs_that_wait_for_a_person_and_a_healthy_file_is_called_sound() 
     );
     assert!(finding(&h, "file").1.contains("is sound"));
 }
+
+#[test]
+fn a_row_that_somebody_wrote_wrongly_is_named_by_check_and_keeps_no_other_job_from_being_done() {
+    let h = Scene::new(Family::B).start();
+    let (bad, good) = (h.payout(1), h.payout(2));
+    let by_hand = |sql: &str| {
+        rusqlite::Connection::open(h.dir.path().join("onceward.db")).unwrap().execute(sql, []).unwrap();
+    };
+    by_hand("UPDATE onceward_jobs SET error_class = 'bogus' WHERE id = 1");
+    finds(&h, "rows", "#1 cannot be read (j.error_class is `bogus`");
+    assert_eq!(h.list(&[]).len(), 2);
+    h.work_until_idle().ok();
+    h.assert_settled_once(&good);
+    assert_eq!(h.posts().len(), 1);
+    let shown = h.show(&bad);
+    assert_eq!((&shown["state"], &shown["park_reason"]), (&"parked".into(), &"invalid".into()));
+    assert_eq!(h.stats()["parked_by_reason"]["invalid"], 1);
+    finds(&h, "rows", "`onceward replay #1`");
+    by_hand("UPDATE onceward_jobs SET error_class = NULL WHERE id = 1");
+    assert!(!h.run(&["check"]).stdout.contains("cannot be read"));
+    h.run(&["replay", "#1"]).ok();
+    h.work_until_idle().ok();
+    h.assert_settled_once(&bad);
+}
