@@ -61,8 +61,6 @@ CREATE TABLE onceward_intents (
   confirmed_ms        INTEGER,
   result              TEXT,
   created_ms          INTEGER NOT NULL,
-  -- The file was restored since: looked up before it is sent again.
-  ask_first           INTEGER NOT NULL DEFAULT 0 CHECK (ask_first IN (0,1)),
   -- The boot clock when the last send, and the last look-up that found nothing, were written down.
   last_sent_boot_ms   INTEGER,
   not_found_boot_ms   INTEGER,
@@ -85,17 +83,21 @@ CREATE UNIQUE INDEX onceward_intents_reference ON onceward_intents (provider, ki
 -- What people search by. Kinds here and not at the jobs, where SQLite would take it for the claim's own statements.
 CREATE INDEX onceward_intents_by_reference ON onceward_intents (reference) WHERE reference IS NOT NULL;
 CREATE INDEX onceward_intents_by_kind ON onceward_intents (kind, id);
+-- What is in doubt since a restore.
+CREATE INDEX onceward_intents_in_doubt ON onceward_intents (doubt_restore, id)
+  WHERE doubt_since_ms IS NOT NULL AND state <> 'settled';
 CREATE INDEX onceward_intents_by_account ON onceward_intents (account, id) WHERE account IS NOT NULL;
 
 -- Generations that are over, or whose object was named: their keys as the provider saw them, and the provider's id of what
 -- became of each. Every key ever made is matched by a statement; an earlier generation's object is no answer about a later one.
 CREATE TABLE onceward_generations (
-  wire_key   TEXT NOT NULL PRIMARY KEY,
   intent_id  INTEGER NOT NULL REFERENCES onceward_intents (id),
   generation INTEGER NOT NULL CHECK (generation >= 1),
-  reference  TEXT
+  wire_key   TEXT NOT NULL,
+  reference  TEXT,
+  PRIMARY KEY (intent_id, generation)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX onceward_generations_of ON onceward_generations (intent_id, generation);
+CREATE INDEX onceward_generations_wire_key ON onceward_generations (wire_key);
 
 -- Each time the file was put back from a copy. What the lost file did between the two times nobody will tell this one.
 CREATE TABLE onceward_restores (
@@ -103,6 +105,10 @@ CREATE TABLE onceward_restores (
   copied_ms   INTEGER NOT NULL,
   restored_ms INTEGER NOT NULL,
   restored_by TEXT NOT NULL,
+  -- Keys that are new to the file have numbers above this.
+  after_id    INTEGER NOT NULL,
+  -- The last row of history that the copy had.
+  copy_seq    INTEGER NOT NULL,
   -- A person's word: since the copy nobody amended, cancelled, rejected or called anything not applied.
   no_words_ms INTEGER,
   no_words_by TEXT,

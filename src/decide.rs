@@ -12,9 +12,11 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::retry::{backoff, spread, window_open};
 use std::time::Duration;
 
+mod doubt;
 mod sends;
 mod terms;
 
+pub use doubt::{next_generation, remembered, still_safe};
 use sends::{began, note_send};
 pub use terms::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 
@@ -100,7 +102,7 @@ pub struct Decision {
 pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now) -> Plan {
     let g = &intent.generation;
     let facts = Facts { job, intent, terms, scope, now, attempts: job.attempts, age_from: job.age_from };
-    if !g.unknown && !terms.external {
+    if !facts.in_doubt(g) && !terms.external {
         if facts.aged(now.wall) {
             return Plan::Park(Reason::TooOld);
         }
@@ -154,7 +156,7 @@ pub fn decide(
         age_from: job.age_from.or(left.then_some(outcome.started)),
     };
     let mut g = intent.generation.clone();
-    let doubted = g.unknown;
+    let doubted = facts.in_doubt(&g);
     // What had no effect starts no window and no lag, unless something of the generation is in doubt already.
     let harmless = (outcome.class == Class::Throttled && !outcome.doubt) || not_applied(outcome);
     if left && (doubted || !harmless) {
@@ -259,6 +261,11 @@ impl Facts<'_> {
         self.due(outcome, self.job.pauses.saturating_add(1), self.terms.cap)
     }
 
+    /// A request may have taken effect: of this generation, or of any since the file was restored.
+    fn in_doubt(&self, g: &Generation) -> bool {
+        g.unknown || self.intent.doubt.is_some()
+    }
+
     /// How may an outcome in doubt be cleared up at `at`? `Ok(None)`: only by somebody else's word, until the deadline.
     fn ask(&self, g: &Generation, at: Ms) -> Result<Option<Step>, Reason> {
         if self.aged(at) {
@@ -268,8 +275,14 @@ impl Facts<'_> {
             return Ok(Some(Step::Fetch));
         }
         let look_up = self.terms.lookup.map(|_| Step::LookUp);
-        if g.accepted || (g.ask_first && look_up.is_some()) {
+        if g.accepted {
             return Ok(look_up);
+        }
+        if let (Some(doubt), false) = (&self.intent.doubt, self.terms.external) {
+            return match self.may_send_in_doubt(doubt, g, at) {
+                Ok(()) => Ok(Some(Step::Send)),
+                Err(reason) => look_up.map(Some).ok_or(reason),
+            };
         }
         if self.terms.external {
             return look_up.map(Some).ok_or(Reason::UnknownOutcome);
@@ -322,6 +335,8 @@ impl Facts<'_> {
                 g.unknown = true;
                 (Next::Parked { reason: Reason::Redirected, intent: IntentState::Requested }, g, false)
             }
+            // This request had no effect; what others did since the file was restored is as open as before.
+            Class::Rejected if self.intent.doubt.is_some() => left_to_a_person(g),
             Class::Rejected if outcome.decisive || !doubted => self.refused(g, outcome),
             Class::Rejected | Class::Redirected | Class::KeyMismatch => {
                 g.unknown = true;
@@ -366,6 +381,8 @@ impl Facts<'_> {
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
             Class::Accepted => self.accepted(g, outcome),
+            // Since the file was restored an object that failed says nothing about the other generations.
+            Class::Rejected if self.intent.doubt.is_some() => left_to_a_person(g),
             Class::Rejected => {
                 (Next::Parked { reason: Reason::Rejected, intent: IntentState::Rejected }, g, false)
             }
@@ -404,8 +421,8 @@ impl Facts<'_> {
             return (Next::Settled, g, false);
         };
         g.unknown = true;
-        // The provider has something under our key, so a look-up that finds nothing is no proof of the contrary.
-        g.accepted |= self.terms.lookup.is_some();
+        // The provider has something under our key: it is never sent again, and a look-up that finds nothing is no proof.
+        g.accepted = true;
         (Next::Parked { reason, intent: IntentState::Requested }, g, false)
     }
 
@@ -431,7 +448,7 @@ impl Facts<'_> {
 
     /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
     fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
-        if g.unknown {
+        if self.in_doubt(&g) {
             return (Next::Unknown { due: self.within_deadline(due) }, g, false);
         }
         if self.aged(self.now.wall) {
@@ -443,7 +460,7 @@ impl Facts<'_> {
     /// This attempt certainly had no effect; an earlier one of the generation may have, and then stays in doubt.
     fn not_applied(&self, g: Generation, outcome: &Outcome) -> Verdict {
         let due = self.retry_due(outcome);
-        if g.unknown {
+        if self.in_doubt(&g) {
             return self.doubt(g, due);
         }
         let parked = |reason| Next::Parked { reason, intent: IntentState::Pending };
@@ -457,7 +474,8 @@ impl Facts<'_> {
     }
 
     /// A certain refusal: the end, unless the kind's `retry_on` lists the status.
-    fn refused(&self, g: Generation, outcome: &Outcome) -> Verdict {
+    fn refused(&self, mut g: Generation, outcome: &Outcome) -> Verdict {
+        g.refused_directly = !g.unknown && self.answered_itself(outcome);
         let parked = |reason| Next::Parked { reason, intent: IntentState::Rejected };
         if !outcome.retry_on {
             return (parked(Reason::Rejected), g, false);
@@ -470,11 +488,19 @@ impl Facts<'_> {
         }
         let g = match self.terms.family {
             // The refusal is stored under this key: only the next generation gets another answer.
-            Family::A => next_generation(&g),
+            Family::A => next_generation(&g, None),
             // The refusal is certain, so whatever was in doubt is not any more.
             Family::B | Family::C | Family::D | Family::E => Generation { unknown: false, ..g },
         };
         (Next::Again { due: self.within_deadline(self.retry_due(outcome)) }, g, false)
+    }
+
+    /// Did the refusal answer the request itself, leaving no object behind, and does the provider not store it? Then the
+    /// same request may go again under the same key.
+    fn answered_itself(&self, outcome: &Outcome) -> bool {
+        let forgets_refusals = matches!(self.terms.family, Family::B | Family::C | Family::D);
+        let no_object = outcome.http_status.is_some_and(|status| (400..500).contains(&status));
+        forgets_refusals && no_object && !outcome.decisive
     }
 
     /// A look-up found nothing. That counts only after the lag, and twice; and then only an authoritative one, asked in
@@ -508,20 +534,20 @@ impl Facts<'_> {
             let due = self.lookup_due(&g, outcome).max(settled);
             return self.doubt(g, due);
         }
-        // A restored file has asked first, as it must; where a repeat is answered from memory it is the better proof.
-        if g.ask_first {
-            g.ask_first = false;
-            if self.ask(&g, self.now.wall) == Ok(Some(Step::Send)) {
-                return self.doubt(g, self.now.wall);
-            }
-        }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
+        if let Some(doubt) = &self.intent.doubt {
+            if !self.proves_for_all() || g.accepted || !same_place || self.terms.external || self.spent() {
+                return left_to_a_person(g);
+            }
+            let proved = Generation { proved: true, ..next_generation(&g, Some(doubt)) };
+            return (Next::Unknown { due: self.now.wall }, proved, true);
+        }
         // An external job's next generation would be nobody's to send: the app calls only when it is told `created`.
         if !authoritative || g.accepted || !same_place || self.terms.external {
             let reason = Reason::UnknownOutcome;
             return (Next::Parked { reason, intent: IntentState::Requested }, g, false);
         }
-        let renewed = next_generation(&g);
+        let renewed = next_generation(&g, None);
         if self.spent() {
             let reason = Reason::AttemptsExhausted;
             return (Next::Parked { reason, intent: IntentState::Pending }, renewed, true);
@@ -555,9 +581,9 @@ impl Facts<'_> {
     }
 }
 
-/// A fresh generation after `g`: nothing sent, nothing known.
-pub fn next_generation(g: &Generation) -> Generation {
-    Generation { number: g.number.saturating_add(1), ..Generation::default() }
+/// It may have taken effect, and no machine can find out.
+fn left_to_a_person(g: Generation) -> Verdict {
+    (Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested }, g, false)
 }
 
 #[cfg(test)]

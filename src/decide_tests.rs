@@ -24,6 +24,7 @@ fn terms(family: Family, lookup: Option<bool>) -> Terms {
         max_age: Duration::from_secs(72 * 3600),
         on_parked: OnParked::Block,
         on_unknown: OnUnknown::Park,
+        never_doubtful: false,
         breaker: BreakerTerms { failures: 5, cool_down: Duration::from_secs(30) },
     }
 }
@@ -62,6 +63,8 @@ fn intent(generation: Generation) -> Intent {
         state: IntentState::Requested,
         generation,
         earlier: Earlier::default(),
+        doubt: None,
+        waits_for_app: None,
         earlier_unknown: false,
         wire_key: "w".into(),
         provider: Some("bank".into()),

@@ -166,8 +166,11 @@ pub struct Generation {
     pub not_found_boot: Option<i64>,
     /// Look-ups so far: their pauses grow with it.
     pub lookups: u32,
-    /// The file was restored since: it is looked up, where it can be, before it is sent again.
-    pub ask_first: bool,
+    /// In doubt since a restore, and a look-up has proved since then that nothing happened under any generation: this one
+    /// may go out.
+    pub proved: bool,
+    /// The provider's refusal answered the request itself, and is not stored: the same request may go under this key.
+    pub refused_directly: bool,
     /// The object that a duplicate's error named.
     pub named: Option<String>,
 }
@@ -181,6 +184,19 @@ pub struct Earlier {
     pub references: Vec<String>,
 }
 
+/// The file was restored, and the intent stood in the copy or is new to it: the lost file may have brought it to any
+/// generation. Only settling, or a person's word about all generations, ends this.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Doubt {
+    /// When the earliest copy that concerns it was made.
+    pub since: Ms,
+    /// When the file was last restored.
+    pub restored: Ms,
+    /// A person has said of every restore that concerns it: since the copy nobody amended, cancelled, rejected or called
+    /// anything not applied.
+    pub no_words: bool,
+}
+
 /// One intent as it stands in the file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Intent {
@@ -190,6 +206,10 @@ pub struct Intent {
     pub generation: Generation,
     /// The generations before it.
     pub earlier: Earlier,
+    /// It is in doubt since the file was restored.
+    pub doubt: Option<Doubt>,
+    /// The app makes the call itself and has not been told of this generation yet: since then.
+    pub waits_for_app: Option<Ms>,
     /// An earlier generation was given up though a request of it may have left.
     pub earlier_unknown: bool,
     /// The key as the provider sees it.
@@ -214,6 +234,13 @@ pub struct Intent {
     pub confirmed: Option<Ms>,
     /// The provider's answer, shortened and redacted: JSON text, or a JSON string of other text.
     pub result: Option<String>,
+}
+
+impl Intent {
+    /// A request may have taken effect: of this generation, or of any since the file was restored.
+    pub fn in_doubt(&self) -> bool {
+        self.generation.unknown || self.doubt.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -203,6 +203,10 @@ pub struct NewJob {
     pub max_attempts: u32,
     /// Profile `external`: the app has so long to report, then it is looked up or parked.
     pub external: Option<Duration>,
+    /// An alert, or at least once by choice: a restore puts nothing of it in doubt.
+    pub never_doubtful: bool,
+    /// The tick of the schedule that asks for it.
+    pub tick: Option<Ms>,
 }
 
 /// A worker's claim as readers see it.

@@ -294,6 +294,8 @@ mod tests {
             state: IntentState::Pending,
             generation: Generation { number: 1, ..Generation::default() },
             earlier: Earlier::default(),
+            doubt: None,
+            waits_for_app: None,
             earlier_unknown: false,
             wire_key: "w".into(),
             provider: None,
@@ -465,11 +467,12 @@ pub fn enqueued(enqueued: &Enqueued) -> EnqueuedView<'_> {
 pub struct StateView<'a> {
     key: &'a str,
     state: &'static str,
+    generation: u32,
 }
 
-/// A job's state after a change, as JSON.
-pub fn state(key: &str, state: State) -> StateView<'_> {
-    StateView { key, state: state.as_str() }
+/// A job's state after a change, and its generation then, as JSON.
+pub fn state(key: &str, state: State, generation: u32) -> StateView<'_> {
+    StateView { key, state: state.as_str(), generation }
 }
 
 /// What `pause` and `resume` answer.

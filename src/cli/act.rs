@@ -3,7 +3,7 @@
 use super::{CliError, Context, actor, exit_code, find, known_class, no_job};
 use crate::door;
 use crate::job::{Code, JobId, State};
-use crate::store::{Resolution, Selection, Store, StoreError};
+use crate::store::{About, Resolution, Selection, Store, StoreError, Which, Word};
 use crate::view;
 use clap::{ArgGroup, Args};
 
@@ -38,9 +38,12 @@ pub struct ResolveArgs {
     /// It did not happen: back to work, next generation
     #[arg(long)]
     not_applied: bool,
-    /// Which generation did not happen: for an app that makes the call itself and says so of each
-    #[arg(long, value_name = "N", conflicts_with_all = ["settled", "rejected"])]
+    /// Which generation you looked for: needed from the second one on
+    #[arg(long, value_name = "N", conflicts_with = "all_generations")]
     generation: Option<u32>,
+    /// You looked for every wire key that `show` lists: counts in doubt after a restore
+    #[arg(long, requires = "not_applied")]
+    all_generations: bool,
     /// It was refused: the job is cancelled
     #[arg(long, value_name = "WHY", allow_hyphen_values = true)]
     rejected: Option<String>,
@@ -49,8 +52,12 @@ pub struct ResolveArgs {
     note: Option<String>,
 }
 
-fn done(context: &Context, key: &str, state: State) -> Result<(), CliError> {
-    context.out.result(&view::state(key, state), || format!("{key} is {state}"))
+fn done(context: &Context, store: &Store, id: JobId, key: &str, state: State) -> Result<(), CliError> {
+    let generation = store.generation(id)?;
+    context.out.result(&view::state(key, state, generation), || match generation {
+        1 => format!("{key} is {state}"),
+        n => format!("{key} is {state} (generation {n})"),
+    })
 }
 
 /// The store, and the job in it; a store that does not exist has no jobs.
@@ -70,30 +77,42 @@ pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
     config.refuse_card_in("note", args.note.as_deref())?;
     config.refuse_card_in("reason", args.rejected.as_deref())?;
     let (store, id, key) = open(context, &args.key)?;
-    let resolution = match (args.settled, args.rejected, args.generation) {
-        (Some(reference), ..) => Resolution::Settled(reference),
-        (None, Some(why), _) => Resolution::Rejected(why),
-        (None, None, Some(generation)) => Resolution::GenerationNotApplied(generation),
-        (None, None, None) => Resolution::NotApplied,
+    let says = match (args.settled, args.rejected) {
+        (Some(reference), _) => Resolution::Settled(reference),
+        (None, Some(why)) => Resolution::Rejected(why),
+        (None, None) => Resolution::NotApplied,
     };
-    let state = store.resolve(id, resolution, args.note, &actor())?;
-    done(context, &key, state)
+    let about = match args.generation {
+        Some(generation) => About::Generation(generation),
+        None if args.all_generations => About::All,
+        None => About::Unsaid,
+    };
+    let state = store.resolve(id, Word { says, about }, args.note, &actor())?;
+    done(context, &store, id, &key, state)
 }
 
 pub fn cancel(context: &Context, key: &str) -> Result<(), CliError> {
     let (store, id, key) = open(context, key)?;
-    done(context, &key, store.cancel(id, &actor())?)
+    let state = store.cancel(id, &actor())?;
+    done(context, &store, id, &key, state)
 }
 
-pub fn confirm(context: &Context, key: &str, reference: &str) -> Result<(), CliError> {
+pub fn confirm(
+    context: &Context,
+    key: &str,
+    reference: &str,
+    generation: Option<u32>,
+) -> Result<(), CliError> {
     let (store, id, key) = open(context, key)?;
-    done(context, &key, store.confirm(id, reference, &actor())?)
+    let state = store.confirm_of(id, reference, generation.map(Which::Generation), &actor())?;
+    done(context, &store, id, &key, state)
 }
 
 pub fn note(context: &Context, key: &str, text: &str, reversed: Option<String>) -> Result<(), CliError> {
     context.load()?.config.refuse_card_in("remark", Some(text))?;
     let (store, id, key) = open(context, key)?;
-    done(context, &key, store.note(id, text, reversed, &actor())?)
+    let state = store.note(id, text, reversed, &actor())?;
+    done(context, &store, id, &key, state)
 }
 
 pub fn replay(context: &Context, args: ReplayArgs) -> Result<(), CliError> {
@@ -102,7 +121,8 @@ pub fn replay(context: &Context, args: ReplayArgs) -> Result<(), CliError> {
         (Some(_), _) => Err(CliError::Usage("--payload amends one job: give one KEY".into())),
         (None, [key]) => {
             let (store, id, key) = open(context, key)?;
-            done(context, &key, store.replay(id, None, &actor())?)
+            let state = store.replay(id, None, &actor())?;
+            done(context, &store, id, &key, state)
         }
         (None, keys) => {
             args.class.as_deref().map(|class| known_class("--class", class)).transpose()?;
@@ -141,7 +161,7 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
     }
     for (key, id) in jobs {
         match store.replay(id, None, &actor()) {
-            Ok(state) => done(context, &key, state)?,
+            Ok(state) => done(context, &store, id, &key, state)?,
             Err(e @ (StoreError::Refused(_) | StoreError::Row(_))) => note(&key, &e.into()),
             Err(e) => return Err(e.into()),
         }
@@ -155,5 +175,6 @@ fn amend(context: &Context, key: &str, payload: String, money: bool) -> Result<(
     let (store, id, key) = open(context, key)?;
     let amendment =
         door::amendment(&opened.config, &store.story_of(id)?, payload, money, opened.clock.now())?;
-    done(context, &key, store.replay(id, Some(amendment), &actor())?)
+    let state = store.replay(id, Some(amendment), &actor())?;
+    done(context, &store, id, &key, state)
 }

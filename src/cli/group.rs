@@ -2,7 +2,7 @@
 
 use super::{CliError, Context, actor};
 use crate::job::{Code, Refusal};
-use crate::store::{GroupStory, PauseScope};
+use crate::store::{GroupStory, Pause, PauseScope};
 use crate::view;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -12,6 +12,16 @@ use serde::Serialize;
 pub struct PauseArgs {
     #[command(subcommand)]
     what: What,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ResumeArgs {
+    /// Everything that a restore paused
+    #[arg(long)]
+    all: bool,
+    #[command(subcommand)]
+    what: Option<What>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -79,14 +89,46 @@ pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
         .result(&view, || format!("{scope} {name} is {already}paused; what is in flight ends as usual"))
 }
 
-pub fn resume(context: &Context, args: PauseArgs) -> Result<(), CliError> {
-    let (scope, Named { name, why }) = args.what.parts();
+pub fn resume(context: &Context, args: ResumeArgs) -> Result<(), CliError> {
+    let Some(what) = args.what else {
+        return if args.all { resume_all(context) } else { Err(CliError::Usage(WHAT.into())) };
+    };
+    let (scope, Named { name, why }) = what.parts();
     let opened = context.load()?;
     opened.config.refuse_card_in("reason", why.as_deref())?;
     let changed = opened.store(true, None)?.resume(scope, &name, why, &actor())?;
     let view = view::paused(scope, &name, false, changed);
     let word = if changed { "is resumed" } else { "was not paused" };
     context.out.result(&view, || format!("{scope} {name} {word}"))
+}
+
+const WHAT: &str = "say what goes on: `provider NAME`, `kind NAME`, `group NAME`, or --all for everything that a restore paused";
+
+#[derive(Serialize)]
+struct ResumedView<'a> {
+    resumed: Vec<view::PausedView<'a>>,
+    still_paused: Vec<view::PausedView<'a>>,
+}
+
+fn views(pauses: &[Pause], paused: bool) -> Vec<view::PausedView<'_>> {
+    pauses.iter().map(|p| view::paused(p.scope, &p.name, paused, !paused)).collect()
+}
+
+/// Everything that a restore paused. What a person paused stays: there was a reason.
+fn resume_all(context: &Context) -> Result<(), CliError> {
+    let (resumed, left) = context.load()?.store(false, None)?.resume_restored(&actor())?;
+    let view = ResumedView { resumed: views(&resumed, false), still_paused: views(&left, true) };
+    context.out.result(&view, || {
+        let mut lines: Vec<String> =
+            resumed.iter().map(|pause| format!("{} {} is resumed", pause.scope, pause.name)).collect();
+        if lines.is_empty() {
+            lines.push("nothing is paused by a restore".into());
+        }
+        lines.extend(left.iter().map(|pause| {
+            format!("{} {} stays paused: {} paused it at {}", pause.scope, pause.name, pause.by, pause.since)
+        }));
+        lines.join("\n")
+    })
 }
 
 pub fn run(context: &Context, command: GroupCommand) -> Result<(), CliError> {

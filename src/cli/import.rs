@@ -27,7 +27,17 @@ struct Summary {
     created: u64,
     duplicate: u64,
     suppressed: u64,
+    /// The app makes these calls itself, and is to make them again under the next generation's wire key.
+    #[serde(skip_serializing_if = "is_none")]
+    again: u64,
+    /// The app may have made these before the file was restored, and must not call.
+    #[serde(skip_serializing_if = "is_none")]
+    doubtful: u64,
     refused: u64,
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
 }
 
 pub fn import(context: &Context, args: &ImportArgs) -> Result<(), CliError> {
@@ -49,9 +59,13 @@ pub fn import(context: &Context, args: &ImportArgs) -> Result<(), CliError> {
     let done = import.all(Lines::new(input, longest), &args.file);
     import.bar.finish_and_clear();
     done?;
-    let Summary { created, duplicate, suppressed, refused } = import.summary;
+    let Summary { created, duplicate, suppressed, again, doubtful, refused } = import.summary;
     let told = context.out.result(&import.summary, || {
-        format!("{created} created, {duplicate} duplicate, {suppressed} suppressed, {refused} refused")
+        let mut text = format!("{created} created, {duplicate} duplicate, {suppressed} suppressed, ");
+        for (n, word) in [(again, "again"), (doubtful, "doubtful")].into_iter().filter(|(n, _)| *n > 0) {
+            text.push_str(&format!("{n} {word}, "));
+        }
+        format!("{text}{refused} refused")
     });
     if refused > 0 { Err(CliError::Told(Code::Invalid)) } else { told }
 }
@@ -133,6 +147,8 @@ impl Import<'_> {
                 Ok(Enqueued::Created(_)) => self.summary.created += 1,
                 Ok(Enqueued::Duplicate(_)) => self.summary.duplicate += 1,
                 Ok(Enqueued::Suppressed(_)) => self.summary.suppressed += 1,
+                Ok(Enqueued::Again(_)) => self.summary.again += 1,
+                Ok(Enqueued::Doubtful(_)) => self.summary.doubtful += 1,
                 Err(refusal) => self.refuse(number, &refusal)?,
             }
         }

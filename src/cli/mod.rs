@@ -22,6 +22,7 @@ mod output;
 mod place;
 mod providers;
 mod reconcile;
+mod restore;
 mod setup;
 mod upkeep;
 mod work;
@@ -169,6 +170,9 @@ enum Command {
         /// The provider's id of the effect
         #[arg(long, allow_hyphen_values = true)]
         reference: String,
+        /// Which generation it was, if you know
+        #[arg(long, value_name = "N")]
+        generation: Option<u32>,
     },
     /// Append a remark to a job's history
     Note {
@@ -183,7 +187,7 @@ enum Command {
     /// Stop sending: to a provider, of a kind, or in a group
     Pause(group::PauseArgs),
     /// Let it go on
-    Resume(group::PauseArgs),
+    Resume(group::ResumeArgs),
     /// The queue of one group
     #[command(subcommand)]
     Group(group::GroupCommand),
@@ -200,8 +204,8 @@ enum Command {
         /// The copy, which must not be there yet
         file: PathBuf,
     },
-    /// Put a backup in place: what may have been sent since is looked up before it is sent again
-    Restore(upkeep::RestoreArgs),
+    /// Put a backup in place: nothing goes out that may have gone out since the copy
+    Restore(restore::RestoreArgs),
     /// Take payloads and words of jobs that ended long ago out of the file; keys and ledger stay
     Prune(upkeep::PruneArgs),
     /// Compare with a provider's own records
@@ -342,7 +346,9 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Replay(args) => act::replay(context, args),
         Command::Resolve(args) => act::resolve(context, args),
         Command::Cancel { key } => act::cancel(context, &key),
-        Command::Confirm { key, reference } => act::confirm(context, &key, &reference),
+        Command::Confirm { key, reference, generation } => {
+            act::confirm(context, &key, &reference, generation)
+        }
         Command::Note { key, text, reversed } => act::note(context, &key, &text, reversed),
         Command::Pause(args) => group::pause(context, args),
         Command::Resume(args) => group::resume(context, args),
@@ -350,7 +356,7 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Providers { name } => providers::run(context, name.as_deref()),
         Command::Audit(command) => audit::run(context, command),
         Command::Backup { file } => upkeep::backup(context, &file),
-        Command::Restore(args) => upkeep::restore(context, &args),
+        Command::Restore(args) => restore::restore(context, &args),
         Command::Prune(args) => upkeep::prune(context, &args),
         Command::Reconcile(command) => reconcile::run(context, command),
         Command::Alerts(command) => alerts::run(context, &command),

@@ -6,7 +6,7 @@ use crate::clock::Ms;
 use crate::config::currency_digits;
 use crate::intent::IntentState;
 use crate::job::{Code, JobId};
-use crate::store::{Counterpart, Statement, StatementLine, Store, StoreError};
+use crate::store::{Counterpart, Statement, StatementLine, Store, StoreError, Which};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -274,7 +274,7 @@ impl Work<'_> {
             Judged::Unsettled(proof) => {
                 let word = if proof { "proves it" } else { "does not prove it: no amount to compare" };
                 if let (true, Some(reference)) = (proof, reference) {
-                    self.statement.prove(found.id, reference, number)?;
+                    self.statement.prove(found.id, reference, key, number)?;
                 }
                 let why = format!("it is {} here; the statement {word}", found.state);
                 self.tell("unsettled", Some(number), reference, Some(&found.key), why)
@@ -369,10 +369,12 @@ impl Work<'_> {
         let (mut confirmed, mut after) = (0, JobId(0));
         loop {
             let page = self.statement.proven(after)?;
-            let Some((last, _)) = page.last() else { return Ok(confirmed) };
+            let Some((last, ..)) = page.last() else { return Ok(confirmed) };
             after = *last;
-            for (id, reference) in page {
-                match store.confirm(id, &reference, &actor()) {
+            for (id, reference, key) in page {
+                // Of which generation it speaks, if its key tells.
+                let of = key.map(Which::WireKey);
+                match store.confirm_of(id, &reference, of, &actor()) {
                     Ok(_) => confirmed += 1,
                     Err(e @ StoreError::Refused(_)) => {
                         self.context.out.refusal(Some(&reference), e.code(), &e.to_string());

@@ -1,35 +1,19 @@
-//! `backup`, `restore` and `prune`
+//! `backup` and `prune`
 
 use super::audit::{bar, not_new};
 use super::output::talk;
 use super::{CliError, Context, actor};
-use crate::clock::Ms;
 use crate::config::Kind;
 use crate::intent::hex;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::events::EventAction;
-use crate::store::{
-    Deed, Desk, Freed, NewFile, Options, PRUNE_BATCH, Restoring, Retention, Store, StoreError,
-};
+use crate::store::{Deed, Freed, NewFile, PRUNE_BATCH, Retention, Store, StoreError};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
-
-#[derive(Args, Debug)]
-pub struct RestoreArgs {
-    /// The backup
-    file: PathBuf,
-    /// When it was copied (RFC 3339), for a file that `onceward backup` did not make
-    #[arg(long, value_name = "TIME")]
-    copied_at: Option<String>,
-    /// Your word that no key was asked for since the copy: new keys are then sent at once
-    #[arg(long)]
-    trust_new_keys: bool,
-}
 
 #[derive(Serialize)]
 struct BackupView<'a> {
@@ -81,50 +65,6 @@ pub fn on_record(store: &Store, action: EventAction, name: &str, detail: &str) {
     if let Err(e) = store.tell(Deed { action, name, actor: &actor, origin: None, detail }) {
         talk(&format!("not on record in the file's events ({action}): {e}"));
     }
-}
-
-#[derive(Serialize)]
-struct RestoreView<'a> {
-    store: &'a Path,
-    copied_at: String,
-    doubtful: u64,
-    seq: i64,
-    moved_aside: Vec<PathBuf>,
-}
-
-pub fn restore(context: &Context, args: &RestoreArgs) -> Result<(), CliError> {
-    let opened = context.load()?;
-    let at =
-        |text: &String| Ms::parse_rfc3339(text).map_err(|e| CliError::Usage(format!("--copied-at: {e}")));
-    let how = Restoring {
-        copied_at: args.copied_at.as_ref().map(at).transpose()?,
-        trust_new_keys: args.trust_new_keys,
-        actor: actor(),
-    };
-    let options = Options { create: false, namespace: opened.config.store.namespace.clone(), watch: None };
-    let desk: Arc<dyn Desk> = opened.trade.clone();
-    let to = &opened.config.store.path;
-    let restored = Store::restore(&args.file, to, options, Arc::clone(&opened.clock), desk, &how)?;
-    let view = RestoreView {
-        store: to,
-        copied_at: restored.copied.rfc3339(),
-        doubtful: restored.doubtful,
-        seq: restored.head.seq,
-        moved_aside: restored.aside.iter().map(|(_, new)| new.clone()).collect(),
-    };
-    context.out.result(&view, || {
-        let mut text = format!(
-            "{} is in place as of {}. {} jobs may have been sent since: they are looked up, sent again where the provider \
-             answers a repeat from memory, or parked.",
-            to.display(),
-            restored.copied,
-            restored.doubtful
-        );
-        for (old, new) in &restored.aside {
-            text.push_str(&format!("\n{} stood in the way and is now {}", old.display(), new.display()));
-        }
-        text
-    })
 }
 
 #[derive(Args, Debug)]

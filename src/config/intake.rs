@@ -141,6 +141,8 @@ impl Config {
             wire_style: kind.terms.wire_style,
             max_attempts: kind.terms.max_attempts,
             external: kind.confirm_within,
+            never_doubtful: kind.terms.never_doubtful,
+            tick: None,
             key,
             account,
             amount_minor,

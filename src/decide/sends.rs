@@ -29,6 +29,7 @@ pub(super) fn note_send(g: &mut Generation, job: &Job, outcome: &Outcome, now: &
     }
     // What was not there before this request proves nothing about it.
     (g.not_found, g.not_found_at, g.not_found_boot) = (0, None, None);
+    (g.proved, g.refused_directly) = (false, false);
     // A crashed call may have gone on until it was found.
     g.last_sent = Some(if outcome.class == Class::Crashed { now.wall } else { outcome.started });
     // Later than it was, never earlier: how long the call took may have been measured by a clock that was set meanwhile.

@@ -76,6 +76,8 @@ pub struct Terms {
     pub on_parked: OnParked,
     /// Whether what is in doubt is sent again when nobody can be asked.
     pub on_unknown: OnUnknown,
+    /// An alert, or at least once by choice: a restore puts nothing of it in doubt.
+    pub never_doubtful: bool,
     /// How long a held provider rests before a probe, and after how many failures in a row it is held.
     pub breaker: BreakerTerms,
 }

@@ -5,7 +5,7 @@ use super::wire::{Body, Out};
 use super::{App, batch, metrics};
 use crate::door;
 use crate::job::{JobId, State};
-use crate::store::{Amendment, Filter, PauseScope, Resolution};
+use crate::store::{About, Amendment, Filter, PauseScope, Resolution, Which, Word};
 use crate::view;
 use crate::worker::BESIDE_PAYLOAD;
 use serde::Deserialize;
@@ -182,7 +182,8 @@ impl<'a> Ask<'a> {
 
     fn changed(&self, key: &str, state: State) -> Result<Response, Problem> {
         self.app.worker.wake();
-        Response::json(200, &view::state(key, state))
+        let generation = self.app.store.find(key)?.map(|id| self.app.store.generation(id)).transpose()?;
+        Response::json(200, &view::state(key, state, generation.unwrap_or(1)))
     }
 }
 
@@ -323,26 +324,51 @@ struct Resolve {
     settled: Option<String>,
     #[serde(default)]
     not_applied: bool,
-    generation: Option<u32>,
+    generation: Option<Generations>,
     rejected: Option<String>,
     note: Option<String>,
+}
+
+/// `2`, or `"all"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Generations {
+    One(u32),
+    Word(String),
+}
+
+impl Generations {
+    fn about(generation: Option<Generations>) -> Result<About, Problem> {
+        match generation {
+            None => Ok(About::Unsaid),
+            Some(Generations::One(n)) => Ok(About::Generation(n)),
+            Some(Generations::Word(word)) if word == "all" => Ok(About::All),
+            Some(Generations::Word(_)) => Err(Problem::invalid("generation: a number from 1 on, or \"all\"")),
+        }
+    }
 }
 
 fn resolve(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
     let Resolve { settled, not_applied, generation, rejected, note } = ask.object(body)?;
     ask.app.refuse_cards(&[("note", note.as_deref()), ("reason", rejected.as_deref())])?;
-    let resolution = match (settled, not_applied, rejected, generation) {
-        (Some(reference), false, None, None) => Resolution::Settled(reference),
-        (None, true, None, None) => Resolution::NotApplied,
-        (None, true, None, Some(generation)) => Resolution::GenerationNotApplied(generation),
-        (None, false, Some(why), None) => Resolution::Rejected(why),
+    let about = Generations::about(generation)?;
+    let says = match (settled, not_applied, rejected) {
+        (Some(reference), false, None) => Resolution::Settled(reference),
+        (None, true, None) => Resolution::NotApplied,
+        (None, false, Some(why)) => Resolution::Rejected(why),
         _ => {
-            let why = "say one thing: {\"settled\":\"REFERENCE\"}, {\"not_applied\":true} (perhaps with its \"generation\") or {\"rejected\":\"WHY\"}";
+            let why = "say one thing: {\"settled\":\"REFERENCE\"}, {\"not_applied\":true,\"generation\":1} or {\"rejected\":\"WHY\",\"generation\":1}";
             return Err(Problem::invalid(why));
         }
     };
+    // A program may repeat its request when the answer was lost: by then the word would be about another generation.
+    if about == About::Unsaid && !matches!(says, Resolution::Settled(_)) {
+        let why = "generation: say which one you looked for (the `intent.generation` that you saw), for a word is about one \
+                   generation; \"all\" in doubt after a restore";
+        return Err(Problem::invalid(why));
+    }
     let (id, key) = ask.job()?;
-    ask.changed(&key, ask.app.store.resolve(id, resolution, note, &ask.actor)?)
+    ask.changed(&key, ask.app.store.resolve(id, Word { says, about }, note, &ask.actor)?)
 }
 
 #[derive(Deserialize)]
@@ -359,12 +385,14 @@ fn cancel(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
 #[serde(deny_unknown_fields)]
 struct Confirm {
     reference: String,
+    generation: Option<u32>,
 }
 
 fn confirm(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
-    let Confirm { reference } = ask.object(body)?;
+    let Confirm { reference, generation } = ask.object(body)?;
     let (id, key) = ask.job()?;
-    ask.changed(&key, ask.app.store.confirm(id, &reference, &ask.actor)?)
+    let of = generation.map(Which::Generation);
+    ask.changed(&key, ask.app.store.confirm_of(id, &reference, of, &ask.actor)?)
 }
 
 #[derive(Deserialize)]

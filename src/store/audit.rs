@@ -156,11 +156,9 @@ impl Store {
 
     /// Row and time of the last restore: where the copy ended. `None` if there was none.
     pub fn restored_at(&self) -> Result<Option<(i64, Ms)>, StoreError> {
-        let conn = self.reader()?;
-        let number = |name: &str| -> Result<Option<i64>, StoreError> {
-            Ok(schema::meta(&conn, name)?.and_then(|value| value.parse().ok()))
-        };
-        Ok(number("restored_seq")?.zip(number("restored_ms")?).map(|(seq, at)| (seq, Ms(at))))
+        let last = "SELECT copy_seq, restored_ms FROM onceward_restores ORDER BY id DESC LIMIT 1";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Ms(row.get(1)?)));
+        Ok(self.reader()?.prepare_cached(last)?.query_row([], row).optional()?)
     }
 
     /// Remembers that there is an anchor: one that is missing later is then a fault.

@@ -5,12 +5,11 @@
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
 use super::history::{Action, Entry};
-use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, facts, history, holds, pauses, rows, set_aside};
+use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside};
 use crate::clock::{Clock, Ms};
-use crate::decide::{Family, Plan, may_do_it_twice, plan};
+use crate::decide::{Family, Plan, may_do_it_twice, still_safe};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Lease, Reason, State, Step};
-use crate::retry::window_open;
 use rusqlite::named_params;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,9 +137,10 @@ impl Store {
         Ok(())
     }
 
-    /// The moment before the first byte. A provider that cannot be asked again has it on record. What may have taken
-    /// effect before is not sent again if the provider's window ended since the claim: the machine may have slept, or
-    /// the process been stopped. An error says why nothing may leave.
+    /// The moment before the first byte. The lease must still be this claim's: somebody may have settled the job, or taken
+    /// it over, while the connection was opened. A provider that cannot be asked again has the moment on record. What may
+    /// have taken effect before is not sent again if the provider's window ended since the claim: the machine may have
+    /// slept, or the process been stopped. An error says why nothing may leave.
     pub fn before_first_byte(&self, claim: &Claim) -> Result<(), String> {
         let Some(kind) = self.desk.kind(&claim.job.kind).filter(|_| claim.step == Step::Send) else {
             return Ok(());
@@ -148,11 +148,22 @@ impl Store {
         if kind.terms.family == Family::E {
             return self.mark_sending(claim).map_err(|e| format!("the send could not be put on record: {e}"));
         }
-        let (g, now) = (&claim.intent.generation, self.clock.now());
-        if g.unknown && !window_open(g, kind.terms.window, now, now, self.clock.boot_ms()) {
+        if !self.holds(claim).map_err(|e| format!("whether it is still to be sent could not be read: {e}"))? {
+            return Err(format!(
+                "the lease of job {} is gone: what was decided meanwhile stands",
+                claim.job.id
+            ));
+        }
+        if !still_safe(&claim.intent, &kind.terms, &Store::present(self.clock.as_ref())) {
             return Err("the provider's window ended before it was sent again".into());
         }
         Ok(())
+    }
+
+    /// Is this claim's lease still the job's?
+    fn holds(&self, claim: &Claim) -> Result<bool, StoreError> {
+        let lease = (claim.job.id.0, claim.owner.nonce(), claim.token);
+        Ok(self.reader()?.prepare_cached(super::record::HELD)?.query_row(lease, |row| row.get(0))?)
     }
 
     pub(super) fn mark_sending(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -162,7 +173,7 @@ impl Store {
                 .conn()
                 .prepare_cached(
                     "UPDATE onceward_jobs SET lease_phase = 'sending'
-                     WHERE id = ?1 AND lease_owner = ?2 AND lease_token = ?3",
+                     WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3",
                 )?
                 .execute((id.0, owner.nonce(), token))?;
             match changed {
@@ -342,8 +353,7 @@ impl Round<'_> {
         let Some(kind) = self.desk.kind(&job.kind) else { return Ok(None) };
         let scope = self.desk.scope(&job.kind);
         // In doubt since a restore and never rendered in this file: what may have left was rendered as it would be now.
-        let g = &intent.generation;
-        if g.unknown && g.first_sent.is_some() && intent.frozen.is_none() && !kind.terms.external {
+        if intent.doubt.is_some() && intent.frozen.is_none() && !kind.terms.external {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
                     self.freeze(job.id, &frozen, &scope, None)?;
@@ -360,14 +370,14 @@ impl Round<'_> {
             self.park(&job, Reason::Invalid, NOT_AS_SENT, None)?;
             return Ok(None);
         }
-        match plan(&job, &intent, &kind.terms, &scope, &self.now) {
+        match doubt::plan_for(&job, &intent, kind, &scope, &self.now) {
             Plan::Go(step) => self.lease(job, intent, kind, scope, step),
             Plan::Wait(until) => {
                 self.put_off(&job, until)?;
                 Ok(None)
             }
             Plan::Park(reason) => {
-                let intent_state = if intent.generation.unknown { None } else { Some(IntentState::Pending) };
+                let intent_state = if intent.in_doubt() { None } else { Some(IntentState::Pending) };
                 self.park(&job, reason, words(reason), intent_state)?;
                 Ok(None)
             }
@@ -384,6 +394,9 @@ impl Round<'_> {
     ) -> Result<Option<Claim>, StoreError> {
         let started = self.now.wall;
         let sent = (step == Step::Send).then_some(started);
+        if sent.is_some() && !intent.in_doubt() && intent.provider != kind.called {
+            self.moved(&job, &mut intent, kind)?;
+        }
         if intent.frozen.is_none() {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
@@ -391,13 +404,13 @@ impl Round<'_> {
                     (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
                 }
                 Err(why) => {
-                    let state = if intent.generation.unknown { None } else { Some(IntentState::Pending) };
+                    let state = if intent.in_doubt() { None } else { Some(IntentState::Pending) };
                     self.park(&job, Reason::Invalid, &why, state)?;
                     return Ok(None);
                 }
             }
         } else if sent.is_some() {
-            if !intent.generation.unknown {
+            if !intent.in_doubt() {
                 self.readdress(job.id, &mut intent, &scope)?;
             }
             self.tx.conn().prepare_cached(REQUESTED)?.execute((job.id.0, started.0))?;
@@ -467,6 +480,26 @@ impl Round<'_> {
             .conn()
             .prepare_cached("UPDATE onceward_intents SET scope_send = ?2 WHERE id = ?1")?
             .execute((id.0, &scope.send))?;
+        Ok(())
+    }
+
+    /// The kind goes to another provider than when the job was asked for. Nothing is in doubt, so from here on the ledger
+    /// names the one that is called: its references, statements and look-ups are what counts.
+    fn moved(&self, job: &Job, intent: &mut Intent, kind: &KindDesk) -> Result<(), StoreError> {
+        let name = |provider: &Option<String>| provider.clone().unwrap_or_else(|| "this program".into());
+        self.tx
+            .conn()
+            .prepare_cached("UPDATE onceward_intents SET provider = ?2 WHERE id = ?1")?
+            .execute((job.id.0, &kind.called))?;
+        let mut entry = Entry::new(job.id, Action::Note, self.tx.now(), self.owner.actor());
+        entry.detail = Some(format!(
+            "goes to {} now, as its kind does; it was asked for while the kind went to {}",
+            name(&kind.called),
+            name(&intent.provider)
+        ));
+        entry.content_changed = true;
+        history::append(self.tx, &entry)?;
+        intent.provider.clone_from(&kind.called);
         Ok(())
     }
 

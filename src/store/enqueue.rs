@@ -2,12 +2,13 @@
 
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
-use super::{Store, StoreError, Tx, backup, history, order, rows, schema};
+use super::{Store, StoreError, Tx, backup, doubt, history, order, rows, schema};
 use crate::clock::{Clock, Ms};
 use crate::intent::{Intent, IntentState, wire_key};
 use crate::job::{Code, Job, JobId, NewJob, Refusal, State};
 use rusqlite::{Connection, OptionalExtension, named_params};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What became of an enqueue.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +19,10 @@ pub enum Enqueued {
     Duplicate(Receipt),
     /// Another job of the kind opened a window for this dedup id.
     Suppressed(Receipt),
+    /// The app makes the call itself, and is to make it under the next generation's wire key: the one before had no effect.
+    Again(Receipt),
+    /// The app makes the call itself, and may have made it before the file was restored: it must not call.
+    Doubtful(Receipt),
 }
 
 /// The job that an enqueue is about.
@@ -39,7 +44,11 @@ impl Enqueued {
     /// The receipt, whatever the outcome.
     pub fn receipt(&self) -> &Receipt {
         match self {
-            Enqueued::Created(r) | Enqueued::Duplicate(r) | Enqueued::Suppressed(r) => r,
+            Enqueued::Created(r)
+            | Enqueued::Duplicate(r)
+            | Enqueued::Suppressed(r)
+            | Enqueued::Again(r)
+            | Enqueued::Doubtful(r) => r,
         }
     }
 
@@ -49,6 +58,8 @@ impl Enqueued {
             Enqueued::Created(_) => "created",
             Enqueued::Duplicate(_) => "duplicate",
             Enqueued::Suppressed(_) => "suppressed",
+            Enqueued::Again(_) => "again",
+            Enqueued::Doubtful(_) => "doubtful",
         }
     }
 }
@@ -173,11 +184,11 @@ pub fn enqueue(
         .execute((&job.kind, template))?;
     }
     // A restored file may have lost this very key: then its request may be with the provider already.
-    let doubtful = if job.external.is_some() { None } else { backup::doubtful_since(tx, &job.kind)? };
-    if let Some(copied) = doubtful {
-        backup::doubt(tx, id, copied, false)?;
+    let open = doubt::of_new_key(tx, job)?;
+    if let Some(open) = &open {
+        doubt::begin(tx, id, open)?;
     }
-    insert_job(tx, id, job, sequence, doubtful.is_some())?;
+    insert_job(tx, id, job, sequence, open.is_some())?;
     let (stored, intent) = rows::must_load(conn, id)?;
     let mut entry = Entry::new(id, Action::Enqueue, tx.now(), actor);
     entry.to = Some(stored.state);
@@ -187,7 +198,11 @@ pub fn enqueue(
         order::advance(tx, group)?;
         return Ok(Enqueued::Created(receipt(tx, id)?));
     }
-    Ok(Enqueued::Created(receipt_of(&stored, intent, tx.now())))
+    let told = match open {
+        Some(_) if job.external.is_some() => Enqueued::Doubtful,
+        _ => Enqueued::Created,
+    };
+    Ok(told(receipt_of(&stored, intent, tx.now())))
 }
 
 /// A passed or held place is counted and kept: an app that numbers wrongly is found by it. There is no job that the
@@ -218,7 +233,10 @@ fn repeat(
 ) -> Result<Enqueued, StoreError> {
     if same {
         tx.count("duplicate_keys", 1);
-        return Ok(Enqueued::Duplicate(receipt(tx, id)?));
+        return match job.external {
+            Some(within) => asked_by_the_app(tx, id, within, actor),
+            None => Ok(Enqueued::Duplicate(receipt(tx, id)?)),
+        };
     }
     tx.count("key_mismatches", 1);
     let (given, stored) = (crate::intent::hex(&job.content_hash), crate::intent::hex(hash));
@@ -231,6 +249,41 @@ fn repeat(
         job.key
     );
     Err(Refusal::new(Code::KeyMismatch, why).into())
+}
+
+const TOLD: &str = "UPDATE onceward_intents SET waits_for_app_ms = NULL WHERE id = ?1 AND state <> 'settled'";
+
+/// An app that makes the call itself asks again: once after a generation was called not applied it is its turn.
+fn asked_by_the_app(tx: &Tx<'_>, id: JobId, within: Duration, actor: &str) -> Result<Enqueued, StoreError> {
+    let (job, intent) = rows::must_load(tx.conn(), id)?;
+    if intent.state == IntentState::Settled || job.state == State::Cancelled {
+        return Ok(Enqueued::Duplicate(receipt_of(&job, intent, tx.now())));
+    }
+    if intent.doubt.is_some() {
+        return Ok(Enqueued::Doubtful(receipt_of(&job, intent, tx.now())));
+    }
+    if intent.waits_for_app.is_none() {
+        return Ok(Enqueued::Duplicate(receipt_of(&job, intent, tx.now())));
+    }
+    tx.conn().prepare_cached(TOLD)?.execute([id.0])?;
+    let due = tx.now().plus(within);
+    let to = rows::Move {
+        state: State::Unknown,
+        run_after: due,
+        attempts: job.attempts,
+        pauses: job.pauses,
+        age_from: Some(due),
+        error_class: job.error_class,
+        last_error: job.last_error.as_deref(),
+        park_reason: None,
+    };
+    let state = rows::move_job(tx, &job, &to)?;
+    let mut entry = Entry::new(id, Action::Note, tx.now(), actor);
+    (entry.from, entry.to) = (Some(job.state), Some(state));
+    entry.detail =
+        Some(format!("the app was told to call, under generation {}'s wire key", intent.generation.number));
+    history::append(tx, &entry)?;
+    Ok(Enqueued::Again(receipt_of(&job, intent, tx.now())))
 }
 
 const INTENT: &str = "INSERT INTO onceward_intents (key, kind, content_hash, payload_hash, account, amount_minor,

@@ -150,12 +150,11 @@ pub fn read(row: &Row<'_>) -> Result<(Content, Standing), rusqlite::Error> {
 pub fn record(conn: &Connection, entry: &Entry) -> Result<Option<String>, StoreError> {
     let (content, mut standing) = conn.prepare_cached(OF_INTENT)?.query_row([entry.job.0], read)?;
     let asked = entry.action == Action::Enqueue;
-    let amended = entry.action == Action::Replay && entry.detail.is_some();
     if !asked && standing.generation == 1 {
         standing.wire_key = None;
     }
     let record = Record {
-        content: (asked || amended).then_some(content),
+        content: (asked || entry.content_changed).then_some(content),
         standing: (standing != Standing::usual(entry.to)).then_some(standing),
         frozen_sha256: match entry.action {
             Action::Request | Action::Crash if entry.to != Some(State::Settled) => {

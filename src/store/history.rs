@@ -77,6 +77,8 @@ pub struct Entry {
     pub actor: String,
     /// What the ledger says from here on, as JSON (`facts.rs`); written when it is appended.
     pub record: Option<String>,
+    /// What was asked for changes with this row: the record has all of it. Not kept itself.
+    pub content_changed: bool,
 }
 
 impl Entry {
@@ -99,6 +101,7 @@ impl Entry {
             at,
             actor: actor.to_string(),
             record: None,
+            content_changed: false,
         }
     }
 
@@ -228,5 +231,6 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Entry, StoreError> {
         at: Ms(row.get(13)?),
         actor: rows::shown(row, 14)?,
         record: text(15)?,
+        content_changed: false,
     })
 }

@@ -361,6 +361,8 @@ fn fallback_kind(job: &Job, intent: &Intent, phase: Option<Phase>) -> super::Kin
         kind: job.kind.clone(),
         // It may have been its provider's probe.
         provider: intent.provider.clone().unwrap_or_else(|| job.kind.clone()),
+        called: intent.provider.clone(),
+        alerts: false,
         terms: Terms {
             // Only what marks its first byte is ever left `claimed`, which then proves that nothing was sent.
             family: if phase == Some(Phase::Claimed) { Family::E } else { Family::B },
@@ -374,6 +376,7 @@ fn fallback_kind(job: &Job, intent: &Intent, phase: Option<Phase>) -> super::Kin
             max_age: Duration::from_secs(u32::MAX.into()),
             on_parked: OnParked::Block,
             on_unknown: OnUnknown::Park,
+            never_doubtful: false,
             breaker: BreakerTerms { failures: u32::MAX, cool_down: Duration::ZERO },
         },
         unique: true,

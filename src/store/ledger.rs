@@ -43,7 +43,7 @@ const NEVER: &[(&str, &str)] = &[
     ),
     (
         "SELECT id FROM onceward_intents WHERE unknown NOT IN (0,1) OR accepted NOT IN (0,1) OR no_resend NOT IN (0,1)
-           OR ask_first NOT IN (0,1) OR earlier_unknown NOT IN (0,1) OR reference_shared NOT IN (0,1) LIMIT 1",
+           OR proved NOT IN (0,1) OR refused_directly NOT IN (0,1) OR earlier_unknown NOT IN (0,1) OR reference_shared NOT IN (0,1) LIMIT 1",
         "a flag is neither 0 nor 1: intent",
     ),
     (
@@ -221,6 +221,7 @@ impl Fold {
         if let Some(hash) = record.frozen_sha256 {
             self.frozen = Some((record.standing.as_ref().map_or(1, |s| s.generation), hash));
         }
+        self.content = record.content.or(self.content.take());
         if action == Action::Note {
             return Ok(Ok(()));
         }
@@ -236,7 +237,6 @@ impl Fold {
         {
             self.attempts += 1;
         }
-        self.content = record.content.or(self.content.take());
         self.standing = Some(record.standing.unwrap_or_else(|| Standing::usual(to)));
         if to == Some(State::Settled) && from != to {
             self.settled = true;

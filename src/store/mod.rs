@@ -11,6 +11,7 @@ mod backup;
 mod browse;
 mod claim;
 mod deeds;
+mod doubt;
 mod enqueue;
 pub mod events;
 mod export;
@@ -36,6 +37,8 @@ mod pauses;
 mod prune;
 mod read;
 mod record;
+mod resolve;
+mod restore;
 mod rows;
 mod schedules;
 mod schema;
@@ -47,7 +50,7 @@ mod writer;
 
 pub use alerts::Sighting;
 pub use audit::{Break, Head, RawRow, Total, Verdict};
-pub use backup::{Copied, Restored, Restoring};
+pub use backup::Copied;
 pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use deeds::Deed;
@@ -62,12 +65,14 @@ pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
 pub use leases::{Owner, OwnerLock};
 pub use list::Filter;
 pub use newfile::{NewFile, sync_folder};
-pub use operate::{Amendment, Resolution, Selection};
+pub use operate::{Amendment, Selection};
 pub use pauses::{Pause, PauseScope};
 pub use preview::Preview;
 pub use prune::{ArchivedJob, Freed, PRUNE_BATCH, Retention};
 pub use read::Story;
 pub use record::{GAP_EDGES_S, Recorded, Unrecorded, Want};
+pub use resolve::{About, Resolution, Which, Word};
+pub use restore::{Fate, InDoubt, OpenRestore, Restored, Restoring, Said};
 pub use schedules::Turn;
 pub use statement::{Counterpart, Statement, StatementLine};
 pub use trail::{EventPage, EventRow, TrailFilter, TrailPage, TrailRow};
@@ -200,8 +205,12 @@ pub struct KindDesk {
     pub kind: String,
     /// Its provider; an in-process handler's kind stands for itself.
     pub provider: String,
+    /// The provider as the ledger has it; `None`: it is done in this process.
+    pub called: Option<String>,
     /// What decisions need.
     pub terms: Terms,
+    /// Its jobs are alerts to people.
+    pub alerts: bool,
     /// A reference belongs to one key only.
     pub unique: bool,
 }

@@ -2,28 +2,14 @@
 //! thing twice is answered as done; what the state does not allow is refused with the reason and the way out.
 
 use super::history::{Action, Entry};
-use super::record::{Recorder, alarm, ended_by, move_to_settled, settle};
-use super::{Desk, KindDesk, Store, StoreError, Tx, backup, history, order, rows};
+use super::record::{Recorder, ended_by};
+use super::{Desk, KindDesk, Store, StoreError, Tx, doubt, history, order, rows};
 use crate::clock::Ms;
-use crate::decide::{Now, Plan, next_generation, plan};
-use crate::intent::{Generation, Intent, IntentState, REFERENCE_LIMIT, hex};
+use crate::decide::{Now, Plan, next_generation, remembered};
+use crate::intent::{Generation, Intent, IntentState, hex};
 use crate::job::{Code, Job, JobId, NewJob, Reason, Refusal, State};
 use rusqlite::{OptionalExtension, named_params};
 use std::sync::Arc;
-
-/// A person's word on an unknown.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Resolution {
-    /// It happened, under this reference.
-    Settled(String),
-    /// It did not happen: back to work, next generation.
-    NotApplied,
-    /// The same of one certain generation. An app that makes the call itself may have to say so of one after the other,
-    /// which would otherwise look like a command that was repeated.
-    GenerationNotApplied(u32),
-    /// It was refused: intent rejected, job cancelled.
-    Rejected(String),
-}
 
 /// New content for a job of which certainly nothing happened.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,7 +30,7 @@ pub enum Selection {
 }
 
 /// A change inside a transaction: an inner refusal is kept in the history where the rules say so.
-type Answer = Result<State, Refusal>;
+pub(super) type Answer = Result<State, Refusal>;
 
 impl Store {
     /// Puts a parked job back to work. Attempts and age begin anew; history numbers go on.
@@ -52,26 +38,9 @@ impl Store {
         self.operate(id, actor, move |work| work.replay(amendment.as_ref()))
     }
 
-    /// Takes a person's word on an unknown.
-    pub fn resolve(
-        &self,
-        id: JobId,
-        resolution: Resolution,
-        note: Option<String>,
-        actor: &str,
-    ) -> Result<State, StoreError> {
-        self.operate(id, actor, move |work| work.resolve(&resolution, note.as_deref()))
-    }
-
     /// Gives a job up of which certainly nothing is under way.
     pub fn cancel(&self, id: JobId, actor: &str) -> Result<State, StoreError> {
         self.operate(id, actor, |work| work.cancel())
-    }
-
-    /// Takes the provider's own later confirmation.
-    pub fn confirm(&self, id: JobId, reference: &str, actor: &str) -> Result<State, StoreError> {
-        let reference = reference.to_string();
-        self.operate(id, actor, move |work| work.confirm(&reference))
     }
 
     /// Appends a remark; `reversed` is the reference of a chargeback or refund of what was settled. Nothing else changes.
@@ -101,7 +70,7 @@ impl Store {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    fn operate(
+    pub(super) fn operate(
         &self,
         id: JobId,
         actor: &str,
@@ -121,42 +90,55 @@ impl Store {
     }
 }
 
-struct Work<'a> {
-    tx: &'a Tx<'a>,
-    desk: &'a dyn Desk,
+const WAITS_FOR_APP: &str =
+    "UPDATE onceward_intents SET waits_for_app_ms = ?2 WHERE id = ?1 AND state <> 'settled'";
+const TOLD_NO_MORE: &str =
+    "UPDATE onceward_intents SET waits_for_app_ms = NULL WHERE id = ?1 AND state <> 'settled'";
+/// The last millisecond that can be written as a time: nothing is due then.
+const NEVER: Ms = Ms(253_402_300_799_999);
+
+/// One change to one job.
+pub(super) struct Work<'a> {
+    pub tx: &'a Tx<'a>,
+    pub desk: &'a dyn Desk,
     namespace: &'a str,
     now: Now,
-    job: Job,
-    intent: Intent,
-    actor: &'a str,
+    pub job: Job,
+    pub intent: Intent,
+    pub actor: &'a str,
 }
 
-fn refuse(why: impl Into<String>) -> Result<Answer, StoreError> {
+pub(super) fn refuse(why: impl Into<String>) -> Result<Answer, StoreError> {
     Ok(Err(Refusal::new(Code::NotAllowed, why)))
 }
 
 impl Work<'_> {
-    fn kind(&self) -> Result<&KindDesk, Refusal> {
+    pub(super) fn kind(&self) -> Result<&KindDesk, Refusal> {
         let why = || format!("kind `{}` is not in the config: put it back first", self.job.kind);
         let known = self.desk.kind(&self.job.kind).or_else(|| self.desk.elsewhere(&self.job.kind));
         known.ok_or_else(|| Refusal::new(Code::NotAllowed, why()))
     }
 
-    fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {
+    pub(super) fn entry(&self, action: Action, to: State, detail: Option<String>) -> Result<(), StoreError> {
+        history::append(self.tx, &self.row(action, to, detail))
+    }
+
+    fn row(&self, action: Action, to: State, detail: Option<String>) -> Entry {
         let mut entry = Entry::new(self.job.id, action, self.tx.now(), self.actor);
         (entry.from, entry.to, entry.detail) = (Some(self.job.state), Some(to), detail);
         entry.attempt = ended_by(&self.job, to);
-        history::append(self.tx, &entry)
+        entry
     }
 
     fn replay(&self, amendment: Option<&Amendment>) -> Result<Answer, StoreError> {
         let never_sent = self.intent.requested.is_none() && self.intent.generation.sends == 0;
+        let doubtful = self.intent.doubt.is_some();
         if self.job.payload.is_none() {
             return refuse(format!("{} was pruned: its payload is gone", self.job.key));
         }
         match self.job.state {
             State::Parked => {}
-            State::Cancelled if never_sent && self.intent.state == IntentState::Cancelled => {
+            State::Cancelled if (never_sent && self.intent.state == IntentState::Cancelled) || doubtful => {
                 if let Err(refusal) = self.place_is_free()? {
                     return Ok(Err(refusal));
                 }
@@ -175,33 +157,54 @@ impl Work<'_> {
             None => None,
         };
         let mut g = self.intent.generation.clone();
-        let in_doubt = self.intent.state == IntentState::Requested;
+        let in_doubt = self.intent.state == IntentState::Requested || doubtful;
         let state = if in_doubt {
             (g.not_found, g.not_found_at, g.not_found_boot, g.lookups) = (0, None, None, 0);
             if let Err(reason) = self.askable(kind) {
                 return refuse(format!(
                     "{} may have taken effect and cannot be asked about ({reason}): look at the provider, then say what \
-                     happened with `onceward resolve`",
-                    self.job.key
+                     happened with `onceward resolve`{}",
+                    self.job.key,
+                    if doubtful {
+                        " (--not-applied --all-generations, for the file was restored since)"
+                    } else {
+                        ""
+                    }
                 ));
             }
             self.renew(kind, &g, false, IntentState::Requested)?;
             self.back_to_work(true)?
         } else {
             // Other bytes need another key, even if what went out under this one certainly had no effect.
-            if self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0) {
-                g = next_generation(&g);
+            let sent = self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0);
+            if sent && (amended.is_some() || !self.same_key_may_go(kind)?) {
+                g = next_generation(&g, None);
             }
-            self.begin_again(kind, g)?
+            self.begin(kind, g, false)?
         };
-        self.entry(Action::Replay, state, amended)?;
+        let mut entry = self.row(Action::Replay, state, amended.clone());
+        entry.content_changed = amended.is_some();
+        history::append(self.tx, &entry)?;
         Ok(Ok(state))
+    }
+
+    /// A refusal that answered the request itself, at a provider that stores no refusals and still remembers the key: the
+    /// same request goes under the same key. The fewer generations, the less doubt after a restore. What would be rendered
+    /// otherwise by now is another request.
+    fn same_key_may_go(&self, kind: &KindDesk) -> Result<bool, StoreError> {
+        let g = &self.intent.generation;
+        if !g.refused_directly || !remembered(&self.intent, &kind.terms, g, self.now.wall, &self.now) {
+            return Ok(false);
+        }
+        let same_place = self.intent.scope.as_ref() == Some(&self.desk.scope(&self.job.kind));
+        let same_bytes = self.desk.freeze(&self.job, &self.intent).ok() == self.intent.frozen;
+        Ok(same_place && same_bytes)
     }
 
     /// Can the outcome be asked about, with attempts and age begun anew?
     fn askable(&self, kind: &KindDesk) -> Result<(), Reason> {
         let anew = Job { attempts: 0, age_from: None, ..self.job.clone() };
-        match plan(&anew, &self.intent, &kind.terms, &self.desk.scope(&self.job.kind), &self.now) {
+        match doubt::plan_for(&anew, &self.intent, kind, &self.desk.scope(&self.job.kind), &self.now) {
             Plan::Go(_) => Ok(()),
             Plan::Wait(_) => Err(Reason::UnknownOutcome),
             Plan::Park(reason) => Err(reason),
@@ -230,6 +233,11 @@ impl Work<'_> {
     fn amend(&self, amendment: &Amendment) -> Result<Result<String, Refusal>, StoreError> {
         let new = &amendment.content;
         let no = |why: &str| Ok(Err(Refusal::new(Code::NotAllowed, why)));
+        if self.intent.doubt.is_some() {
+            return no(
+                "its content cannot be amended: it is in doubt since the file was restored. Resolve it first",
+            );
+        }
         if !matches!(self.intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled)
         {
             return no("its content cannot be amended: a request may have taken effect. Resolve it first");
@@ -280,7 +288,7 @@ impl Work<'_> {
         self.write_intent_state(state)
     }
 
-    fn write_intent_state(&self, state: IntentState) -> Result<(), StoreError> {
+    pub(super) fn write_intent_state(&self, state: IntentState) -> Result<(), StoreError> {
         self.tx
             .conn()
             .prepare_cached("UPDATE onceward_intents SET state = ?2 WHERE id = ?1 AND state <> 'settled'")?
@@ -288,27 +296,22 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Back to work with nothing in doubt. The app makes an external call as soon as it knows, so that is in doubt from
-    /// the start, and the app has the word again for as long as `max_age`.
-    fn begin(&self, kind: &KindDesk, mut g: Generation, left_in_doubt: bool) -> Result<State, StoreError> {
+    /// Back to work with nothing in doubt. A generation of an external call is in doubt from the start, and the app makes
+    /// the call when it next asks: until then it waits for the app, without a limit.
+    pub(super) fn begin(
+        &self,
+        kind: &KindDesk,
+        mut g: Generation,
+        left_in_doubt: bool,
+    ) -> Result<State, StoreError> {
         if !kind.terms.external {
             self.renew(kind, &g, left_in_doubt, IntentState::Pending)?;
             return self.back_to_work(false);
         }
         g.unknown = true;
         self.renew(kind, &g, left_in_doubt, IntentState::Requested)?;
-        let due = self.tx.now().plus(kind.terms.max_age);
-        self.move_to(State::Unknown, due, Some(due))
-    }
-
-    /// Back to work on a replay. In a file that was restored lately the job may have been replayed, and sent, before.
-    fn begin_again(&self, kind: &KindDesk, g: Generation) -> Result<State, StoreError> {
-        let doubtful =
-            if kind.terms.external { None } else { backup::doubtful_since(self.tx, &self.job.kind)? };
-        let Some(copied) = doubtful else { return self.begin(kind, g, false) };
-        self.renew(kind, &g, false, IntentState::Pending)?;
-        backup::doubt(self.tx, self.job.id, copied, true)?;
-        self.back_to_work(true)
+        self.tx.conn().prepare_cached(WAITS_FOR_APP)?.execute((self.job.id.0, self.tx.now().0))?;
+        self.move_to(State::Unknown, NEVER, None)
     }
 
     /// Due now, with attempts and age begun anew; in its group, when its turn comes.
@@ -339,7 +342,7 @@ impl Work<'_> {
     }
 
     /// Given up: cancelled, with what was spent on it still to be seen.
-    fn end(&self) -> Result<State, StoreError> {
+    pub(super) fn end(&self) -> Result<State, StoreError> {
         let to = rows::Move {
             state: State::Cancelled,
             run_after: self.job.run_after,
@@ -351,73 +354,6 @@ impl Work<'_> {
             park_reason: None,
         };
         rows::move_job(self.tx, &self.job, &to)
-    }
-
-    fn resolve(&self, resolution: &Resolution, note: Option<&str>) -> Result<Answer, StoreError> {
-        let word = match resolution {
-            Resolution::Settled(reference) => format!("settled {reference}"),
-            Resolution::NotApplied | Resolution::GenerationNotApplied(_) => "not-applied".to_string(),
-            Resolution::Rejected(why) => format!("rejected {why}"),
-        };
-        let detail = Some(match note {
-            Some(note) => format!("{word}: {note}"),
-            None => word.clone(),
-        });
-        if let Resolution::Rejected(why) = resolution
-            && why.trim().is_empty()
-        {
-            let why = "the reason is empty: say why it was refused, for whoever reads the history";
-            return Ok(Err(Refusal::new(Code::Invalid, why)));
-        }
-        if let (Resolution::Settled(reference), IntentState::Settled) = (resolution, self.intent.state) {
-            return self.again(reference, Action::Resolve);
-        }
-        let present = self.intent.generation.number;
-        let about = match resolution {
-            Resolution::GenerationNotApplied(generation) => Some(*generation),
-            Resolution::NotApplied | Resolution::Settled(_) | Resolution::Rejected(_) => None,
-        };
-        let repeated = about.is_none_or(|about| about.checked_add(1) == Some(present));
-        if repeated && self.said_before(&word)? {
-            return Ok(Ok(self.job.state));
-        }
-        if about.is_some_and(|about| about != present) {
-            return refuse(format!(
-                "{}: its generation is {present} by now: look at the provider for that one's wire key ({}), then say again \
-                 what happened",
-                self.job.key, self.intent.wire_key
-            ));
-        }
-        if self.job.state == State::Running {
-            return refuse(format!(
-                "{} is being worked on at this moment: wait until its call has ended",
-                self.job.key
-            ));
-        }
-        if self.intent.state != IntentState::Requested {
-            return refuse(format!(
-                "{}: its intent is {}, not in doubt, so there is nothing to resolve",
-                self.job.key, self.intent.state
-            ));
-        }
-        let state = match resolution {
-            Resolution::Settled(reference) => {
-                if let Err(refusal) = self.reference_is_free(reference)? {
-                    return Ok(Err(refusal));
-                }
-                self.settle(reference)?
-            }
-            Resolution::NotApplied | Resolution::GenerationNotApplied(_) => {
-                let kind = self.kind()?;
-                self.begin(kind, next_generation(&self.intent.generation), true)?
-            }
-            Resolution::Rejected(_) => {
-                self.write_intent_state(IntentState::Rejected)?;
-                self.end()?
-            }
-        };
-        self.entry(Action::Resolve, state, detail)?;
-        Ok(Ok(state))
     }
 
     fn note(&self, text: &str, reversed: Option<&str>) -> Result<Answer, StoreError> {
@@ -444,7 +380,7 @@ impl Work<'_> {
     }
 
     /// Action and detail of the last row of this job's history.
-    fn last_word(&self) -> Result<Option<(String, Option<String>)>, StoreError> {
+    pub(super) fn last_word(&self) -> Result<Option<(String, Option<String>)>, StoreError> {
         Ok(self
             .tx
             .conn()
@@ -454,73 +390,6 @@ impl Work<'_> {
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )
             .optional()?)
-    }
-
-    /// Was the last word on this job a person's, and the same?
-    fn said_before(&self, word: &str) -> Result<bool, StoreError> {
-        Ok(self.last_word()?.is_some_and(|(action, detail)| {
-            let said = detail.as_deref().and_then(|d| d.strip_prefix(word));
-            action == Action::Resolve.as_str()
-                && said.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
-        }))
-    }
-
-    fn settle(&self, reference: &str) -> Result<State, StoreError> {
-        let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
-        let generation = self.intent.generation.number;
-        settle(self.tx, &self.job, &self.intent, generation, Some(reference), None, unique)?;
-        move_to_settled(self.tx, &self.job)?;
-        Ok(State::Settled)
-    }
-
-    /// A settled intent is told its reference again: the same is done, another is the alarm.
-    fn again(&self, reference: &str, action: Action) -> Result<Answer, StoreError> {
-        if self.intent.reference.as_deref() == Some(reference) {
-            return Ok(Ok(State::Settled));
-        }
-        let first = self.intent.reference.as_deref();
-        alarm(self.tx, &self.job, first, Some(reference));
-        let what = format!("a second, different reference: {reference}; refused");
-        let mut entry = Entry::new(self.job.id, action, self.tx.now(), self.actor);
-        (entry.from, entry.to, entry.error) = (Some(self.job.state), Some(self.job.state), Some(what));
-        history::append(self.tx, &entry)?;
-        refuse(format!(
-            "{} is settled as {} and cannot become {reference}: if both are real there were two effects, look at the \
-             provider at once",
-            self.job.key,
-            first.unwrap_or("(no reference)")
-        ))
-    }
-
-    fn reference_is_free(&self, reference: &str) -> Result<Result<(), Refusal>, StoreError> {
-        if reference.trim().is_empty() {
-            return Ok(Err(Refusal::new(Code::Invalid, "the reference is empty")));
-        }
-        // What a reply may not bring, a person may not either.
-        if reference.chars().any(char::is_control) || reference.chars().count() > REFERENCE_LIMIT {
-            let why = format!(
-                "a reference has at most {REFERENCE_LIMIT} characters, and no control characters among them"
-            );
-            return Ok(Err(Refusal::new(Code::Invalid, why)));
-        }
-        let holder: Option<String> = self
-            .tx
-            .conn()
-            .query_row(
-                "SELECT key FROM onceward_intents WHERE provider IS ?1 AND kind = ?2 AND reference = ?3
-                   AND reference IS NOT NULL AND reference_shared = 0 AND id <> ?4",
-                (&self.intent.provider, &self.job.kind, reference, self.job.id.0),
-                |row| row.get(0),
-            )
-            .optional()?;
-        let unique = self.desk.kind(&self.job.kind).is_none_or(|k| k.unique);
-        Ok(match holder {
-            Some(key) if unique => Err(Refusal::new(
-                Code::NotAllowed,
-                format!("the reference {reference} already belongs to {key}"),
-            )),
-            _ => Ok(()),
-        })
     }
 
     fn cancel(&self) -> Result<Answer, StoreError> {
@@ -535,6 +404,8 @@ impl Work<'_> {
             (State::Settled, _) | (_, IntentState::Settled) => {
                 return refuse(format!("{} is settled, for ever", self.job.key));
             }
+            // Nothing went out under the present generation, and the ones before had no effect.
+            (State::Unknown, _) if self.intent.waits_for_app.is_some() => IntentState::Cancelled,
             (State::Unknown, _) | (_, IntentState::Requested) => {
                 return refuse(format!(
                     "{} may have taken effect: look at the provider, then say what happened with `onceward resolve`",
@@ -544,29 +415,12 @@ impl Work<'_> {
             (_, IntentState::Rejected) => IntentState::Rejected,
             (_, IntentState::Pending | IntentState::Cancelled) => IntentState::Cancelled,
         };
+        if self.intent.waits_for_app.is_some() {
+            self.tx.conn().prepare_cached(TOLD_NO_MORE)?.execute([self.job.id.0])?;
+        }
         self.write_intent_state(intent_state)?;
         let state = self.end()?;
         self.entry(Action::Cancel, state, None)?;
-        Ok(Ok(state))
-    }
-
-    fn confirm(&self, reference: &str) -> Result<Answer, StoreError> {
-        if self.intent.state == IntentState::Settled {
-            return self.again(reference, Action::Confirm);
-        }
-        let earlier_generation = self.intent.generation.number > 1;
-        if self.intent.requested.is_none() && self.intent.generation.sends == 0 && !earlier_generation {
-            return refuse(format!("{} was never sent, so nothing of it can be confirmed", self.job.key));
-        }
-        if let Err(refusal) = self.reference_is_free(reference)? {
-            return Ok(Err(refusal));
-        }
-        let out_now = self.intent.generation.sends > 0 || self.job.state == State::Running;
-        if self.intent.earlier_unknown && out_now {
-            alarm(self.tx, &self.job, Some(reference), None);
-        }
-        let state = self.settle(reference)?;
-        self.entry(Action::Confirm, state, Some(format!("reference {reference}")))?;
         Ok(Ok(state))
     }
 }

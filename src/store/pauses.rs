@@ -84,6 +84,17 @@ impl Store {
         })
     }
 
+    /// Lets everything go on that a restore paused. Returns what went on, and what a person paused and so stays.
+    pub fn resume_restored(&self, actor: &str) -> Result<(Vec<Pause>, Vec<Pause>), StoreError> {
+        let (resumed, left) = all(&*self.reader()?)?
+            .into_iter()
+            .partition::<Vec<_>, _>(|pause| pause.by.starts_with(BY_RESTORE));
+        for pause in &resumed {
+            self.resume(pause.scope, &pause.name, None, actor)?;
+        }
+        Ok((resumed, left))
+    }
+
     /// A provider or kind must be in the config. A group may be paused before its first job comes.
     fn known(&self, scope: PauseScope, name: &str) -> Result<(), StoreError> {
         let there = match scope {
@@ -102,6 +113,15 @@ impl Store {
         }
         .into())
     }
+}
+
+/// What a restore pauses is paused by this and who restored.
+const BY_RESTORE: &str = "restore:";
+
+/// A restored file's providers go on when a person says so. `name` may stand for a kind without a provider.
+pub fn by_restore(tx: &Tx<'_>, name: &str, copied: Ms, actor: &str) -> Result<(), StoreError> {
+    let why = format!("restored from a copy of {copied}");
+    set(tx, PauseScope::Provider, name, Some(&why), &format!("{BY_RESTORE}{actor}")).map(drop)
 }
 
 /// A provider that wants no more requests is paused as a person would do it, and only a person resumes it.

@@ -1,7 +1,7 @@
 //! What a replay would do now, so that a person can be told before it is done. Reads only; `operate` decides again.
 
-use super::{Store, StoreError, Story};
-use crate::decide::{Plan, plan};
+use super::{Store, StoreError, Story, doubt};
+use crate::decide::Plan;
 use crate::intent::IntentState;
 use crate::job::{Job, Reason, State, Step};
 
@@ -32,14 +32,15 @@ impl Store {
         let (job, intent) = (&story.job, &story.intent);
         let never_sent = intent.requested.is_none() && intent.generation.sends == 0;
         let again = job.state == State::Parked
-            || (job.state == State::Cancelled && never_sent && intent.state == IntentState::Cancelled);
+            || (job.state == State::Cancelled
+                && ((never_sent && intent.state == IntentState::Cancelled) || intent.doubt.is_some()));
         if !again {
             return Ok(Preview::NotNow);
         }
         let Some(kind) = self.desk.kind(&job.kind).or_else(|| self.desk.elsewhere(&job.kind)) else {
             return Ok(Preview::UnknownKind);
         };
-        if intent.state != IntentState::Requested {
+        if intent.state != IntentState::Requested && intent.doubt.is_none() {
             return Ok(match (kind.terms.external, intent.state) {
                 (true, _) => Preview::AppsTurn,
                 (false, IntentState::Rejected) => Preview::NextGeneration,
@@ -48,7 +49,7 @@ impl Store {
         }
         let anew = Job { attempts: 0, age_from: None, ..job.clone() };
         let now = Store::present(self.clock.as_ref());
-        Ok(match plan(&anew, intent, &kind.terms, &self.desk.scope(&job.kind), &now) {
+        Ok(match doubt::plan_for(&anew, intent, kind, &self.desk.scope(&job.kind), &now) {
             Plan::Go(Step::Send) => Preview::SameAgain,
             Plan::Go(Step::LookUp | Step::Fetch) => Preview::LookUp,
             Plan::Wait(_) => Preview::CannotAsk(Reason::UnknownOutcome),

@@ -62,6 +62,11 @@ impl Store {
         Ok(story)
     }
 
+    /// The present generation of a job.
+    pub fn generation(&self, id: JobId) -> Result<u32, StoreError> {
+        Ok(rows::must_load(&*self.reader()?, id)?.1.generation.number)
+    }
+
     /// Checks the file itself: `Err` says what is damaged.
     pub fn check_file(&self) -> Result<Result<(), String>, StoreError> {
         let verdict: String = self.reader()?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;

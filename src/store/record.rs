@@ -5,7 +5,7 @@
 
 use super::claim::lock;
 use super::history::{Action, Entry};
-use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, history, holds, pauses, rows, set_aside};
+use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, history, holds, pauses, rows, set_aside};
 use crate::clock::{Ms, millis};
 use crate::decide::{Decision, Next, OnParked, Signal, decide};
 use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
@@ -129,7 +129,7 @@ pub(super) struct Recorder<'a> {
     pub now: crate::decide::Now,
 }
 
-const HELD: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
+pub(super) const HELD: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs
   WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3)";
 const LEASED: &str = "SELECT lease_step, lease_started_ms FROM onceward_jobs
   WHERE id = ?1 AND state = 'running' AND lease_owner = ?2 AND lease_token = ?3";
@@ -258,6 +258,9 @@ impl Recorder<'_> {
         outcome: &Outcome,
         decision: &Decision,
     ) -> Result<(State, Option<Ms>), StoreError> {
+        if let (Some(reference), true) = (&outcome.reference, decision.next != Next::Settled) {
+            doubt::keep_generation(self.tx, job.id, intent, Some(reference))?;
+        }
         self.write_generation(job, intent, kind, &decision.generation, decision.left_in_doubt)?;
         let (state, run_after, reason, intent_state) = match &decision.next {
             Next::Settled => (State::Settled, job.run_after, None, IntentState::Settled),
@@ -309,6 +312,7 @@ impl Recorder<'_> {
         if generation.number == intent.generation.number {
             return rows::write_generation(self.tx, job.id, generation, &intent.wire_key);
         }
+        doubt::keep_generation(self.tx, job.id, intent, None)?;
         let wire = wire_key(kind.terms.wire_style, self.namespace, &job.key, generation.number);
         rows::write_generation(self.tx, job.id, generation, &wire)?;
         rows::thaw(self.tx, job.id)?;
@@ -515,7 +519,7 @@ fn give_back(tx: &Tx<'_>, id: JobId, token: i64, owner: &Owner) -> Result<(), St
     let Some((step, started)) = held else { return Ok(()) };
     let sends = step == Step::Send.as_str();
     let (job, intent) = rows::must_load(tx.conn(), id)?;
-    let in_doubt = intent.generation.unknown;
+    let in_doubt = intent.in_doubt();
     if sends && !in_doubt {
         tx.conn()
             .prepare_cached(

@@ -92,7 +92,9 @@ columns! {
     FirstSentBoot = "i.first_sent_boot_ms", LastSent = "i.last_sent_ms", LastSentBoot = "i.last_sent_boot_ms",
     Unknown = "i.unknown", Accepted = "i.accepted", ServerErrors = "i.server_errors", NoResend = "i.no_resend",
     NotFound = "i.not_found", NotFoundAt = "i.not_found_ms", NotFoundBoot = "i.not_found_boot_ms",
-    Lookups = "i.lookups", AskFirst = "i.ask_first", Named = "i.named", Reference = "i.reference",
+    Lookups = "i.lookups", Proved = "i.proved",
+    RefusedDirectly = "i.refused_directly", DoubtSince = "i.doubt_since_ms", DoubtRestore = "i.doubt_restore",
+    WaitsForApp = "i.waits_for_app_ms", Named = "i.named", Reference = "i.reference",
     Requested = "i.requested_ms", Confirmed = "i.confirmed_ms", Result = "i.result", Created = "i.created_ms",
     JobState = "j.state", Payload = "j.payload", Group = "j.group_name", Sequence = "j.sequence",
     Priority = "j.priority", Attempts = "j.attempts", MaxAttempts = "j.max_attempts", Tries = "j.tries",
@@ -106,10 +108,20 @@ pub fn load(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, Store
     let mut statement = conn.prepare_cached(LOAD)?;
     let mut rows = statement.query([id.0])?;
     match rows.next()? {
-        Some(row) => read(&Found { row, faults: None }).map(Some).map_err(|e| match e {
-            StoreError::Row(what) => StoreError::Row(format!("job {id} cannot be read: {what}")),
-            e => e,
-        }),
+        Some(row) => {
+            let found = Found { row, faults: None };
+            let (job, mut intent) = read(&found).map_err(|e| match e {
+                StoreError::Row(what) => StoreError::Row(format!("job {id} cannot be read: {what}")),
+                e => e,
+            })?;
+            if let Some(since) = found.ms(Column::DoubtSince)? {
+                intent.doubt = Some(super::doubt::read(conn, since, found.get(Column::DoubtRestore)?)?);
+            }
+            if intent.generation.number > 1 {
+                intent.earlier = super::doubt::earlier(conn, id)?;
+            }
+            Ok(Some((job, intent)))
+        }
         None => Ok(None),
     }
 }
@@ -264,10 +276,13 @@ fn intent(row: &Found<'_>) -> Result<Intent, StoreError> {
             not_found_at: row.ms(Column::NotFoundAt)?,
             not_found_boot: row.get(Column::NotFoundBoot)?,
             lookups: row.get(Column::Lookups)?,
-            ask_first: row.get(Column::AskFirst)?,
+            proved: row.get(Column::Proved)?,
+            refused_directly: row.get(Column::RefusedDirectly)?,
             named: row.get(Column::Named)?,
         },
         earlier: Earlier::default(),
+        doubt: None,
+        waits_for_app: row.ms(Column::WaitsForApp)?,
         earlier_unknown: row.get(Column::EarlierUnknown)?,
         wire_key: row.get(Column::WireKey)?,
         provider: row.get(Column::Provider)?,
@@ -287,7 +302,8 @@ fn intent(row: &Found<'_>) -> Result<Intent, StoreError> {
 const GENERATION: &str = "UPDATE onceward_intents SET generation = :number, wire_key = :wire_key, sends = :sends,
     first_sent_ms = :first_sent, first_sent_boot_ms = :first_boot, last_sent_ms = :last_sent, unknown = :unknown,
     accepted = :accepted, server_errors = :server_errors, no_resend = :no_resend, not_found = :not_found,
-    not_found_ms = :not_found_at, lookups = :lookups, ask_first = :ask_first, named = :named,
+    not_found_ms = :not_found_at, lookups = :lookups, proved = :proved,
+    refused_directly = :refused_directly, named = :named,
     last_sent_boot_ms = :last_sent_boot, not_found_boot_ms = :not_found_boot
   WHERE id = :id AND state <> 'settled'";
 
@@ -297,7 +313,8 @@ pub fn write_generation(tx: &Tx<'_>, id: JobId, g: &Generation, wire_key: &str) 
         ":first_sent": g.first_sent.map(|at| at.0), ":first_boot": g.first_sent_boot,
         ":last_sent": g.last_sent.map(|at| at.0), ":unknown": g.unknown, ":accepted": g.accepted,
         ":server_errors": g.server_errors, ":no_resend": g.no_resend, ":not_found": g.not_found,
-        ":not_found_at": g.not_found_at.map(|at| at.0), ":lookups": g.lookups, ":ask_first": g.ask_first, ":named": g.named,
+        ":not_found_at": g.not_found_at.map(|at| at.0), ":lookups": g.lookups, ":proved": g.proved,
+        ":refused_directly": g.refused_directly, ":named": g.named,
         ":last_sent_boot": g.last_sent_boot, ":not_found_boot": g.not_found_boot,
     })?;
     Ok(())

@@ -47,6 +47,7 @@ impl Store {
             let mut passed = waiting(tx, &schedule)?.into_iter().chain(due.passed).reduce(Passed::and);
             for tick in &due.run {
                 match make(tick.slot)
+                    .map(|job| NewJob { tick: Some(tick.slot), ..job })
                     .map_err(Trouble::Refused)
                     .and_then(|job| made(tx, &job, &namespace, &actor))
                 {
@@ -89,7 +90,9 @@ enum Trouble {
 fn made(tx: &Tx<'_>, job: &NewJob, namespace: &str, actor: &str) -> Result<Option<JobId>, Trouble> {
     match enqueue(tx, job, namespace, None, actor) {
         Ok(Enqueued::Created(receipt)) => Ok(Some(receipt.id)),
-        Ok(Enqueued::Duplicate(_) | Enqueued::Suppressed(_)) => Ok(None),
+        Ok(Enqueued::Duplicate(_) | Enqueued::Suppressed(_) | Enqueued::Again(_) | Enqueued::Doubtful(_)) => {
+            Ok(None)
+        }
         Err(StoreError::Refused(why)) => Err(Trouble::Refused(why)),
         Err(e) => Err(Trouble::Failed(e)),
     }

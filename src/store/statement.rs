@@ -6,8 +6,8 @@
 use super::rows::{shown, shown_if_any};
 use super::{Store, StoreError};
 use crate::clock::Ms;
-use crate::intent::IntentState;
-use crate::job::JobId;
+use crate::intent::{IntentState, wire_key};
+use crate::job::{JobId, Key};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use std::collections::BTreeSet;
 
@@ -54,10 +54,18 @@ const SEEN: &str = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
   CREATE TABLE ids (id INTEGER PRIMARY KEY);
   CREATE TABLE wire (wire_key TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
   CREATE TABLE doubled (reference TEXT PRIMARY KEY) WITHOUT ROWID;
-  CREATE TABLE proven (id INTEGER PRIMARY KEY, reference TEXT NOT NULL, line INTEGER NOT NULL);
+  CREATE TABLE proven (id INTEGER PRIMARY KEY, reference TEXT NOT NULL, line INTEGER NOT NULL, key TEXT);
   CREATE TABLE disputed (id INTEGER PRIMARY KEY);";
 const KINDS: &str = "SELECT DISTINCT kind FROM onceward_intents WHERE provider = ?1";
-const WIRE_KEYS: &str = "SELECT wire_key, id FROM onceward_intents WHERE provider = ?1";
+/// Every key that was ever made, those of earlier generations too.
+const WIRE_KEYS: &str = "SELECT wire_key, id FROM onceward_intents WHERE provider = ?1
+  UNION ALL SELECT g.wire_key, i.id FROM onceward_generations g JOIN onceward_intents i ON i.id = g.intent_id
+  WHERE i.provider = ?1";
+/// In doubt since a restore: the lost file may have gone on to later generations.
+const IN_DOUBT: &str = "SELECT id, key, kind, generation FROM onceward_intents
+  WHERE doubt_since_ms IS NOT NULL AND state <> 'settled' AND provider = ?1";
+/// So many generations further than this file knows are looked for.
+const FURTHER: u32 = 5;
 /// Exactly the index of unique references.
 const BY_REFERENCE: &str =
     "SELECT id, key, state, reference, amount_minor, currency, confirmed_ms FROM onceward_intents
@@ -95,9 +103,33 @@ impl Store {
                 seen.prepare_cached("INSERT OR IGNORE INTO wire (wire_key, id) VALUES (?1, ?2)")?
                     .execute((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))?;
             }
+            self.keys_of_the_lost_file(&conn, &seen, provider)?;
             seen.execute_batch("COMMIT")?;
         }
         Ok(Statement { store: self, provider: provider.to_string(), kinds, seen })
+    }
+}
+
+impl Store {
+    fn keys_of_the_lost_file(
+        &self,
+        conn: &Connection,
+        seen: &Connection,
+        provider: &str,
+    ) -> Result<(), StoreError> {
+        let mut statement = conn.prepare(IN_DOUBT)?;
+        let mut rows = statement.query([provider])?;
+        while let Some(row) = rows.next()? {
+            let (id, key, kind): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let present: u32 = row.get(3)?;
+            let Ok(key) = Key::new(key) else { continue };
+            let style = self.desk().kind(&kind).map(|kind| kind.terms.wire_style).unwrap_or_default();
+            for generation in present.saturating_add(1)..=present.saturating_add(FURTHER) {
+                seen.prepare_cached("INSERT OR IGNORE INTO wire (wire_key, id) VALUES (?1, ?2)")?
+                    .execute((wire_key(style, &self.namespace, &key, generation), id))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -171,11 +203,13 @@ impl Statement<'_> {
     }
 
     /// Keeps an intent that a line proves, for [`Statement::proven`]. Two references for one intent prove nothing.
-    pub fn prove(&self, id: JobId, reference: &str, line: u64) -> Result<(), StoreError> {
+    pub fn prove(&self, id: JobId, reference: &str, key: Option<&str>, line: u64) -> Result<(), StoreError> {
         let kept = self
             .seen
-            .prepare_cached("INSERT OR IGNORE INTO proven (id, reference, line) VALUES (?1, ?2, ?3)")?
-            .execute((id.0, reference, i64::try_from(line).unwrap_or(i64::MAX)))?;
+            .prepare_cached(
+                "INSERT OR IGNORE INTO proven (id, reference, key, line) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute((id.0, reference, key, i64::try_from(line).unwrap_or(i64::MAX)))?;
         if kept == 0 {
             self.dispute(id)?;
         }
@@ -188,13 +222,14 @@ impl Statement<'_> {
         Ok(())
     }
 
-    /// What the whole statement proves, up to 500 after `after`: intent and reference.
-    pub fn proven(&self, after: JobId) -> Result<Vec<(JobId, String)>, StoreError> {
+    /// What the whole statement proves, up to 500 after `after`: intent, reference, and the key on its line.
+    pub fn proven(&self, after: JobId) -> Result<Vec<(JobId, String, Option<String>)>, StoreError> {
         let mut statement = self.seen.prepare_cached(
-            "SELECT id, reference FROM proven WHERE id > ?1 AND id NOT IN (SELECT id FROM disputed)
+            "SELECT id, reference, key FROM proven WHERE id > ?1 AND id NOT IN (SELECT id FROM disputed)
                AND reference NOT IN (SELECT reference FROM doubled) ORDER BY id LIMIT 500",
         )?;
-        let rows = statement.query_map([after.0], |row| Ok((JobId(row.get(0)?), row.get(1)?)))?;
+        let rows =
+            statement.query_map([after.0], |row| Ok((JobId(row.get(0)?), row.get(1)?, row.get(2)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 

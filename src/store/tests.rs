@@ -89,9 +89,17 @@ fn kind(name: &str, family: Family, lookup: Option<bool>) -> KindDesk {
         max_age: Duration::from_secs(72 * 3600),
         on_parked: OnParked::Block,
         on_unknown: OnUnknown::Park,
+        never_doubtful: false,
         breaker: BreakerTerms { failures: 3, cool_down: Duration::from_secs(30) },
     };
-    KindDesk { kind: name.into(), provider: format!("{name}-bank"), terms, unique: true }
+    KindDesk {
+        kind: name.into(),
+        provider: format!("{name}-bank"),
+        called: Some(format!("{name}-bank")),
+        terms,
+        alerts: false,
+        unique: true,
+    }
 }
 
 struct Bench {
@@ -173,6 +181,8 @@ impl Bench {
             wire_style: WireStyle::Uuid,
             max_attempts: 3,
             external: None,
+            never_doubtful: false,
+            tick: None,
         }
     }
 

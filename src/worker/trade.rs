@@ -132,7 +132,10 @@ impl Trade {
         let own = |kind: &Kind| handlers.has(&kind.name) || kind.exec.is_some();
         let (here, there): (Vec<&Kind>, Vec<&Kind>) =
             config.kinds.values().partition(|kind| kind.provider.is_some() || own(kind));
-        let desks_of = |kinds: Vec<&Kind>| kinds.into_iter().map(|kind| desk(kind, &handlers)).collect();
+        let desks_of = |kinds: Vec<&Kind>| {
+            let alerts = config.alerts.as_ref().map(|alerts| alerts.kind.as_str());
+            kinds.into_iter().map(|kind| desk(kind, &handlers, alerts == Some(&kind.name))).collect()
+        };
         let (kinds, elsewhere) = (desks_of(here), desks_of(there));
         let threads = u32::try_from(config.worker.threads).unwrap_or(u32::MAX);
         let providers = config.providers.values().map(|p| ProviderDesk {
@@ -172,10 +175,12 @@ impl Trade {
 }
 
 /// A kind as the store is to see it. Without a provider it stands for itself.
-fn desk(kind: &Kind, handlers: &Handlers) -> KindDesk {
+fn desk(kind: &Kind, handlers: &Handlers, alerts: bool) -> KindDesk {
     KindDesk {
+        alerts,
         kind: kind.name.clone(),
         provider: kind.provider.clone().unwrap_or_else(|| kind.name.clone()),
+        called: kind.provider.clone(),
         terms: handlers.terms(&kind.name, &kind.terms).unwrap_or_else(|| kind.terms.clone()),
         unique: kind.unique,
     }

@@ -113,7 +113,13 @@ pub(super) fn kind(
         request,
         reply,
         unique,
-        terms: Terms { on_parked, on_unknown, family, ..terms(provider, asked, &retry) },
+        terms: Terms {
+            on_parked,
+            on_unknown,
+            never_doubtful: on_unknown == OnUnknown::Resend,
+            family,
+            ..terms(provider, asked, &retry)
+        },
         lookup: lookup.map(|(lookup, _)| lookup),
         retry_on: retry.retry_on,
         confirm_within,
@@ -164,6 +170,7 @@ fn terms(provider: Option<&Provider>, lookup: Option<LookupTerms>, retry: &Retry
         max_age: retry.max_age,
         on_parked: OnParked::Block,
         on_unknown: OnUnknown::Park,
+        never_doubtful: false,
         breaker: BreakerTerms {
             failures: provider.map_or(5, |p| p.breaker_failures),
             cool_down: provider.map_or(Duration::from_secs(30), |p| p.cool_down),

@@ -124,6 +124,9 @@ impl Config {
             secrets,
         };
         config.alerts = t.read("alerts", |v| alerts::alerts(v, &config))?;
+        if let Some(kind) = config.alerts.as_ref().and_then(|alerts| config.kinds.get_mut(&alerts.kind)) {
+            kind.terms.never_doubtful = true;
+        }
         // Read last: each one is tried as a request for a job would be.
         for (name, value) in t.get("schedules").map(|v| v.entries()).transpose()?.unwrap_or_default() {
             let read = schedule::schedule(&name, &value, &config, t.get("kinds").as_ref())?;

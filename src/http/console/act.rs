@@ -6,7 +6,7 @@ use super::parked::{AT_ONCE, chosen};
 use super::{Visit, job, see};
 use crate::http::message::{Problem, Response};
 use crate::job::Code;
-use crate::store::{PauseScope, Resolution, StoreError};
+use crate::store::{About, PauseScope, Resolution, StoreError, Word};
 use maud::html;
 
 /// What a page says after a change, by the word in its address: nothing of an address is ever shown as it is.
@@ -74,7 +74,13 @@ fn change(
                 }
                 _ => return Err(Problem::invalid("choose one of the three answers")),
             };
-            store.resolve(id, resolution, text("note"), actor)?;
+            let about = match form.need("generation", "the generation")? {
+                "all" => About::All,
+                n => About::Generation(
+                    n.parse().map_err(|_| Problem::invalid("the generation is a number, or all"))?,
+                ),
+            };
+            store.resolve(id, Word { says: resolution, about }, text("note"), actor)?;
             word
         }
         "cancel" => {

@@ -329,6 +329,10 @@ fn actions(visit: &Visit<'_>, story: &Story) -> Result<Markup, Problem> {
 /// The three answers to "what happened?", each with what follows from it.
 fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
     let path = format!("{}/resolve", job_path(story.job.id));
+    // The page may be old by the time that the form is sent: the word is about the generation that it showed.
+    let doubtful = story.intent.doubt.is_some();
+    let generation = if doubtful { "all".to_string() } else { story.intent.generation.number.to_string() };
+    let about = html! { input type="hidden" name="generation" value=(generation); };
     let note = |id: &str| {
         html! { label for=(id) { "How you know (optional)" } input id=(id) name="note" maxlength="500" autocomplete="off"; }
     };
@@ -339,6 +343,7 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
             form method="post" action=(path) {
                 (csrf(visit))
                 input type="hidden" name="answer" value="settled";
+                input type="hidden" name="generation" value=(story.intent.generation.number);
                 label for="reference" { "The provider’s reference of it" }
                 input #reference name="reference" required maxlength="255" autocomplete="off" spellcheck="false";
                 (note("note-settled"))
@@ -351,6 +356,7 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
             form method="post" action=(path) {
                 (csrf(visit))
                 input type="hidden" name="answer" value="not-applied";
+                (about)
                 div.check {
                     input #sure type="checkbox" name="sure" value="yes" required;
                     label for="sure" { "I have looked at the provider, and it is not there." }
@@ -359,18 +365,19 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
                 button.grave type="submit" { "It did not happen: send it anew" }
             }
         }
-        details.act #rejected {
+        @if !doubtful { details.act #rejected {
             summary { "It was refused" }
             p { "The job ends as refused, and nothing more is sent. If it stands at the head of a group, the group goes on." }
             form method="post" action=(path) {
                 (csrf(visit))
                 input type="hidden" name="answer" value="rejected";
+                (about)
                 label for="why" { "Why it was refused" }
                 input #why name="why" required maxlength="500" autocomplete="off";
                 (note("note-rejected"))
                 button.grave type="submit" { "It was refused: end the job" }
             }
-        }
+        } }
     }
 }
 

@@ -352,7 +352,7 @@ fn resolve(e: &Entry) -> (Tone, Markup) {
     }
     match detail.split_once(' ') {
         _ if detail.starts_with("not-applied") => {
-            let note = detail.strip_prefix("not-applied: ");
+            let note = detail.split_once(": ").map(|(_, note)| note);
             (
                 Tone::Plain,
                 html! {

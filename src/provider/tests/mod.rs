@@ -241,6 +241,7 @@ fn kind() -> Kind {
             max_age: Duration::from_secs(259_200),
             on_parked: OnParked::Block,
             on_unknown: OnUnknown::Park,
+            never_doubtful: false,
             breaker: BreakerTerms { failures: 5, cool_down: Duration::from_secs(30) },
         },
     }
@@ -276,6 +277,8 @@ fn intent(wire_key: String) -> Intent {
         state: IntentState::Requested,
         generation: Generation { number: 1, ..Generation::default() },
         earlier: Earlier::default(),
+        doubt: None,
+        waits_for_app: None,
         earlier_unknown: false,
         wire_key,
         provider: Some("bank".into()),

@@ -278,7 +278,15 @@ fn a_flag_that_is_neither_yes_nor_no_is_found() {
         ("onceward_jobs", &["claimable", "due_by_app", "group_paused", "passed_over"][..]),
         (
             "onceward_intents",
-            &["unknown", "accepted", "no_resend", "ask_first", "earlier_unknown", "reference_shared"],
+            &[
+                "unknown",
+                "accepted",
+                "no_resend",
+                "proved",
+                "refused_directly",
+                "earlier_unknown",
+                "reference_shared",
+            ],
         ),
     ] {
         let flags: Vec<String> = flags.iter().map(|flag| flag.to_string()).collect();

@@ -1,7 +1,7 @@
 //! Whether a worker lives: one rule for all who ask.
 
 use super::*;
-use crate::store::backup::Restoring;
+use crate::store::{Restoring, Said};
 
 /// A worker that died with a job, and the lock file that it left.
 fn died_with_a_job(bench: &Bench) -> PathBuf {
@@ -13,7 +13,7 @@ fn died_with_a_job(bench: &Bench) -> PathBuf {
 }
 
 fn restore_over(path: &Path, clock: &Arc<ManualClock>) -> Result<(), StoreError> {
-    let how = Restoring { copied_at: Some(NOON), trust_new_keys: false, actor: "test".into() };
+    let how = Restoring { copied_at: Some(NOON), said: Said::default(), actor: "test".into() };
     let options = Options { create: false, namespace: String::new(), watch: None };
     Store::restore(path, path, options, clock.clone(), Arc::new(desk()), &how).map(drop)
 }

@@ -129,5 +129,9 @@ fn a_replayed_refusal_of_an_external_job_is_the_apps_to_report_again() {
     assert_eq!(store.replay(id, None, "test").unwrap(), State::Unknown);
     let story = bench.story("k");
     assert_eq!((story.intent.state, story.intent.generation.number), (IntentState::Requested, 2));
+    let ask =
+        || store.enqueue(NewJob { external: Some(day), ..Bench::job("asked", "k", "{}") }, "test").unwrap();
+    assert_eq!(ask().word(), "again");
+    assert_eq!(ask().word(), "duplicate");
     assert_eq!(store.cancel(id, "test").unwrap_err().code(), Code::NotAllowed);
 }
