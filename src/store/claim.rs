@@ -5,7 +5,9 @@
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
 use super::history::{Action, Entry};
-use super::{Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside};
+use super::{
+    Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside,
+};
 use crate::clock::{Clock, Ms};
 use crate::decide::{Family, Plan, may_do_it_twice, still_safe};
 use crate::intent::{Frozen, Intent, IntentState, Scope};

@@ -5,7 +5,9 @@
 
 use super::claim::lock;
 use super::history::{Action, Entry};
-use super::{Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, history, holds, pauses, rows, set_aside};
+use super::{
+    Claim, Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, history, holds, pauses, rows, set_aside,
+};
 use crate::clock::{Ms, millis};
 use crate::decide::{Decision, Next, OnParked, Signal, decide};
 use crate::intent::{Generation, Intent, IntentState, Scope, wire_key};
