@@ -29,8 +29,9 @@ pub fn take_token(config: &mut Config) -> Result<(), CliError> {
         );
         return Err(CliError::Usage(why));
     };
-    let token = Secret::handed_over(token.trim_end_matches('\r'))
-        .map_err(|why| CliError::Usage(format!("the token on stdin {why}")))?;
+    let unfit = |why: String| CliError::Usage(format!("the token on stdin {why}"));
+    let token = Secret::handed_over(token.trim_end_matches('\r')).map_err(|why| unfit(why.into()))?;
+    token.fits_a_token().map_err(unfit)?;
     config.take_api_token(token);
     Ok(())
 }

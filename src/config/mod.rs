@@ -92,6 +92,8 @@ enum Source {
     Secret(SecretSource),
     /// It signs, so that it has a shape of its own.
     Signing(SecretSource),
+    /// The API's, which must be long.
+    Token(SecretSource),
     File(PathBuf),
 }
 
@@ -100,6 +102,7 @@ impl Source {
         match self {
             Source::Secret(source) => source.read().err(),
             Source::Signing(source) => source.read_signing().err(),
+            Source::Token(source) => source.read_token().err(),
             Source::File(path) => {
                 std::fs::read(path).err().map(|e| format!("the file {} cannot be read: {e}", path.display()))
             }

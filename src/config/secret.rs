@@ -5,6 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 use std::path::PathBuf;
 
+/// The fewest characters of the API's token.
+const TOKEN_LEAST: usize = 16;
+
 /// A secret's text. `Debug` shows nothing, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -26,6 +29,21 @@ impl Secret {
     /// The text itself, for the one place that needs it: the outgoing header.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it can be the API's token. Whoever reaches the server may guess, as often as he likes, so it is its length
+    /// that keeps him out; and a client's HTTP library cuts white space off the ends of a header.
+    pub fn fits_a_token(&self) -> Result<(), String> {
+        if self.0.trim() != self.0 {
+            return Err("has white space at its ends, which no client can send: cut it off".into());
+        }
+        match self.0.chars().count() {
+            n if n < TOKEN_LEAST => Err(format!(
+                "has {n} characters, and a token of fewer than {TOKEN_LEAST} can be guessed: make a new one, such as by \
+                 `openssl rand -hex 32`"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The bytes of a Standard Webhooks secret: `whsec_` and 24 to 64 bytes in base64. The error never repeats it.
@@ -72,6 +90,13 @@ impl SecretSource {
         let secret = self.read()?;
         let key = secret.signing_key().map_err(|why| format!("{self} is no signing secret: {why}"))?;
         Ok((secret, key))
+    }
+
+    /// Reads the API's token now.
+    pub fn read_token(&self) -> Result<Secret, String> {
+        let secret = self.read()?;
+        secret.fits_a_token().map_err(|why| format!("{self} {why}"))?;
+        Ok(secret)
     }
 
     /// Reads the secret now. The error names the variable or the file and what to do, never a value.

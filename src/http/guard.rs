@@ -2,35 +2,22 @@
 //!
 //! A page of another site can make a browser send requests, and a name can be bound to this address after the page was
 //! loaded; so Host must be a name of ours and Origin, if there is one, the same. The token is read from its source at each
-//! request (a changed one takes effect) and kept nowhere. Wrong tokens make their address wait, the same wrong one over
-//! and over (an app with an old token) no longer than the first time.
+//! request (a changed one takes effect) and kept nowhere. The right one always passes; of wrong ones see `strikes`.
 
 use super::message::{Problem, Request};
+use super::strikes::{Strikes, Wrong};
 use crate::config::Http;
 use crate::intent::Hash;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 
-/// So many different wrong tokens from an address cost nothing yet.
-const FREE: u32 = 5;
-/// The longest wait after one more.
-const LONGEST: Duration = Duration::from_secs(8);
-/// An address is forgotten after so long without a wrong token.
-const MEMORY: Duration = Duration::from_secs(600);
-/// So many addresses are remembered.
-const ADDRESSES: usize = 4096;
-
 /// Looks at each request before anything else does.
 pub struct Guard {
-    strikes: Mutex<HashMap<IpAddr, Strikes>>,
-    secret: RandomState,
+    strikes: Strikes,
     denied: AtomicU64,
     written: Mutex<Written>,
     writing: Mutex<()>,
@@ -49,14 +36,6 @@ struct Written {
 const WRITTEN_MOST: u32 = 60;
 const WRITTEN_SPAN: Duration = Duration::from_secs(60);
 
-struct Strikes {
-    count: u32,
-    /// A keyed hash of the last wrong token.
-    last: u64,
-    at: Instant,
-    until: Instant,
-}
-
 /// Where a request may come from: the caller's address, and the name it gives itself.
 #[derive(Debug)]
 pub struct Caller {
@@ -69,8 +48,7 @@ impl Guard {
     pub fn new() -> Guard {
         let written = Written { since: Instant::now(), count: 0, unwritten: 0 };
         Guard {
-            strikes: Mutex::default(),
-            secret: RandomState::new(),
+            strikes: Strikes::new(),
             denied: AtomicU64::new(0),
             written: Mutex::new(written),
             writing: Mutex::default(),
@@ -103,8 +81,7 @@ impl Guard {
 
     /// 400 or 403 unless Host is a name of ours and Origin the same place.
     pub fn check_place(&self, http: &Http, request: &Request) -> Result<(), Problem> {
-        let host = request.header("host")?.ok_or_else(|| Problem::invalid("the Host field is missing"))?;
-        let host = host.to_ascii_lowercase();
+        let host = request.host()?.to_ascii_lowercase();
         if !is_ours(&host, http, request) {
             let why = format!(
                 "{host:?} is not a name of this server: call it by its address, or add the name to [http] hosts"
@@ -118,7 +95,7 @@ impl Guard {
         }
     }
 
-    /// 401 or 429 unless the request brings the token.
+    /// 401 unless the request brings the token; 429 if there were many wrong ones before.
     pub fn check_token(&self, http: &Http, request: &Request) -> Result<Caller, Problem> {
         let address = caller_address(http, request);
         let given = request.header("authorization")?.and_then(bearer);
@@ -142,74 +119,32 @@ impl Guard {
     }
 
     fn compare(&self, http: &Http, address: IpAddr, given: &str) -> Result<Hash, Problem> {
-        self.may_try(address)?;
         let token_hash = token_hash(http)?;
         // Of equal length whatever was given, so that the comparison tells nothing about it.
         let given_hash: Hash = Sha256::digest(given).into();
-        if !bool::from(given_hash.ct_eq(&token_hash)) {
-            self.strike(address, given);
-            return Err(unauthorized("this is not the token"));
+        if bool::from(given_hash.ct_eq(&token_hash)) {
+            return Ok(token_hash);
         }
-        Ok(token_hash)
-    }
-
-    /// 429 while this address must wait. Nothing is compared then, or waiting would cost a guesser nothing.
-    fn may_try(&self, address: IpAddr) -> Result<(), Problem> {
-        let strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = strikes.get(&address).map(|s| s.until);
-        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Ok(());
-        }
-        let seconds = left.as_secs() + 1;
-        Err(Problem::new(429, "slow_down", "too many wrong tokens came from this address: wait a little")
-            .with("Retry-After", seconds.to_string()))
-    }
-
-    fn strike(&self, address: IpAddr, given: &str) {
-        let hash = self.secret.hash_one(given);
-        let now = Instant::now();
-        let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        if strikes.len() >= ADDRESSES {
-            strikes.retain(|_, s| now.duration_since(s.at) < MEMORY);
-            // Still full: somebody has very many addresses, and all of them begin anew.
-            if strikes.len() >= ADDRESSES {
-                strikes.clear();
-            }
-        }
-        let fresh = || Strikes { count: 0, last: 0, at: now, until: now };
-        let entry = strikes.entry(address).or_insert_with(fresh);
-        if now.duration_since(entry.at) >= MEMORY {
-            *entry = fresh();
-        }
-        let again = entry.count > 0 && entry.last == hash;
-        (entry.last, entry.at) = (hash, now);
-        if !again {
-            entry.count = entry.count.saturating_add(1);
-            if entry.count > FREE {
-                let doubled =
-                    Duration::from_millis(250) * 2u32.saturating_pow((entry.count - FREE - 1).min(10));
-                entry.until = now + doubled.min(LONGEST);
-            }
-        }
-        let count = entry.count;
-        drop(strikes);
-        self.record_denied(address, count, again);
-    }
-
-    /// A wrong token goes on record: counted, and told in the log as often as its number doubles, so that nobody fills
-    /// the disk from outside.
-    fn record_denied(&self, address: IpAddr, count: u32, again: bool) {
         self.denied.fetch_add(1, Ordering::Relaxed);
-        if !again && count.is_power_of_two() {
-            log::warn!("{address} came with a wrong token ({count} different ones so far)");
+        match self.strikes.wrong(address, given) {
+            Wrong::TooSoon(wait) => {
+                let why = "too many wrong tokens came from this address: wait a little";
+                let seconds = wait.as_secs() + 1;
+                return Err(Problem::new(429, "slow_down", why).with("Retry-After", seconds.to_string()));
+            }
+            // Told in the log as often as the number doubles, so that nobody fills the disk from outside.
+            Wrong::Another(count) if count.is_power_of_two() => {
+                log::warn!("{address} came with a wrong token ({count} different ones so far)");
+            }
+            Wrong::Another(_) | Wrong::Again => {}
         }
+        Err(unauthorized("this is not the token"))
     }
 }
 
 /// SHA-256 of the token as it is now.
 pub fn token_hash(http: &Http) -> Result<Hash, Problem> {
-    let token = http.token.read().map_err(|e| {
+    let token = http.token.read_token().map_err(|e| {
         log::error!("[http] token: {e}");
         Problem::new(503, "config", "the server's own token cannot be read").with("Retry-After", "30")
     })?;

@@ -21,15 +21,31 @@ pub struct Request {
     pub peer: IpAddr,
     /// This end of the connection.
     pub local: SocketAddr,
+    /// The server's name as the target has it, if it has one.
+    authority: Option<String>,
     head: Head,
+}
+
+/// A target's authority, and what follows the first slash of its path. Clients that think they speak to a proxy send the
+/// whole URL (RFC 9112, 3.2.2).
+fn split_target(target: &str) -> Result<(Option<String>, &str), String> {
+    if let Some(path) = target.strip_prefix('/') {
+        return Ok((None, path));
+    }
+    let odd = || "the target must be a path that begins with a slash, or a whole http URL".to_string();
+    let (scheme, rest) = target.split_once("://").ok_or_else(odd)?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    if !http || authority.is_empty() || authority.contains(['@', '#']) {
+        return Err(odd());
+    }
+    Ok((Some(authority.to_string()), path.strip_prefix('/').unwrap_or(path)))
 }
 
 impl Request {
     /// Takes a head apart. The error says what cannot be read.
     pub fn new(head: Head, peer: IpAddr, local: SocketAddr) -> Result<Request, String> {
-        let Some(target) = head.target.strip_prefix('/') else {
-            return Err("the target must be a path that begins with a slash".into());
-        };
+        let (authority, target) = split_target(&head.target)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = path.split('/').map(decode).collect::<Result<_, _>>()?;
         let query = query
@@ -40,7 +56,7 @@ impl Request {
                 Ok((decode(&name.replace('+', " "))?, decode(&value.replace('+', " "))?))
             })
             .collect::<Result<_, String>>()?;
-        Ok(Request { method: head.method.clone(), path, query, peer, local, head })
+        Ok(Request { method: head.method.clone(), path, query, peer, local, authority, head })
     }
 
     /// A header field's value. The error: it is not text, or comes twice.
@@ -54,6 +70,13 @@ impl Request {
         text.map(Some).map_err(|_| Problem::invalid(format!("the header field {name} is not UTF-8")))
     }
 
+    /// The name that the server is called by. The error: there is none, or more than one.
+    pub fn host(&self) -> Result<&str, Problem> {
+        // There must be a Host in any case; one that stands beside a whole URL counts for nothing.
+        let host = self.header("host")?.ok_or_else(|| Problem::invalid("the Host field is missing"))?;
+        Ok(self.authority.as_deref().unwrap_or(host))
+    }
+
     /// The last value of a header field that may come more than once.
     pub fn last_header(&self, name: &'static str) -> Option<&str> {
         self.head.all(name).last().and_then(|value| std::str::from_utf8(value).ok())
@@ -62,11 +85,6 @@ impl Request {
     /// The method as one that answers without a body means it.
     pub fn asks_for_head(&self) -> bool {
         self.method == "HEAD"
-    }
-
-    /// The client knows HTTP/1.1.
-    pub fn one_one(&self) -> bool {
-        self.head.one_one
     }
 }
 

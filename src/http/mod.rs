@@ -1,8 +1,8 @@
 //! The API over HTTP, on a thin layer of our own over `httparse` and the standard library's sockets.
 //!
 //! Of the crates looked at, oxhttp's time-outs hold for one read only and it has no shutdown, tiny_http has no time-outs,
-//! and hyper wants an async runtime. What is needed is small: one request a connection (`Connection: close`), a
-//! deadline for each part of it, bounds on everything, and a stop.
+//! and hyper wants an async runtime. What is needed is small: one request after the other,
+//! a deadline for each part of it, bounds on everything, and a stop.
 //!
 //! `wire` knows bytes, `server` connections and threads, `places` who may have one, `message` what a route sees, `guard` who may ask, `api` and
 //! `console` the routes. Nothing here holds SQL or decides anything: a route reads a request, calls the store, and writes a view. An answer to
@@ -16,6 +16,7 @@ mod message;
 mod metrics;
 mod places;
 mod server;
+mod strikes;
 mod wire;
 
 use crate::clock::Clock;

@@ -77,6 +77,7 @@ pub struct Places {
 #[derive(Default)]
 struct Taken {
     last: u64,
+    closing: bool,
     /// By the order of their coming.
     held: BTreeMap<u64, Held>,
 }
@@ -84,7 +85,7 @@ struct Taken {
 struct Held {
     stream: Arc<TcpStream>,
     standing: Standing,
-    /// Nothing is being done for it: it has been answered.
+    /// Nothing is being done for it: it has been answered, and its next request has shown nothing yet.
     rests: bool,
     given_up: bool,
     since: Instant,
@@ -156,6 +157,7 @@ impl Places {
     pub fn close(&self, grace: Duration) -> usize {
         let deadline = Instant::now() + grace;
         let mut taken = self.lock();
+        taken.closing = true;
         for held in taken.held.values_mut().filter(|held| held.may_go()) {
             held.give_up();
         }
@@ -206,11 +208,21 @@ impl Place {
         }
     }
 
-    /// It has been answered: others may have its place.
-    pub fn rests(&self) {
-        if let Some(own) = self.places.lock().held.get_mut(&self.number) {
-            own.rests = true;
-        }
+    /// The request has shown a token or session, so the connection may be kept for another.
+    pub fn may_stay(&self) -> bool {
+        let taken = self.places.lock();
+        let own = taken.held.get(&self.number);
+        own.is_some_and(|own| own.standing == Standing::Known && !own.rests && !own.given_up)
+            && !taken.closing
+    }
+
+    /// It has been answered: others may have its place. `false`: somebody has it already.
+    pub fn rests(&self) -> bool {
+        let mut taken = self.places.lock();
+        let closing = taken.closing;
+        let Some(own) = taken.held.get_mut(&self.number) else { return false };
+        own.rests = true;
+        !own.given_up && !closing
     }
 }
 

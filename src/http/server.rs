@@ -1,14 +1,15 @@
-//! Connections: one small thread each, one request a connection.
+//! Connections: one small thread each, one request after the other.
 //!
 //! A thread a connection keeps a slow client from holding up anybody else, and costs a stack that is mostly untouched.
-//! How many there may be, and who gives way when all places are taken, is in `places`.
+//! How many there may be, and who gives way when all places are taken, is in `places`. A connection is kept for further
+//! requests only if the last one has shown a valid token or session; all others, and odd ones, end with their answer.
 //! Invariants: the threads of the workers are never used here; a panic of a route is a 500 and ends one connection.
 
 use super::message::{Content, Problem, Request, Response, phrase};
 use super::places::{Place, Places, Shares};
-use super::wire::{BadHead, Body, Out, Wire, framing, read_head};
+use super::wire::{BODY_TIME, BadHead, Body, HEAD_TIME, Out, Wire, framing, read_head};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const STACK: usize = 1024 * 1024;
+/// How long a connection that is kept waits for its next request: longer than clients and proxies keep theirs (mostly a
+/// minute), so that it is they who end it, and no request meets a connection that has just ended.
+const IDLE: Duration = Duration::from_secs(75);
+/// So much more is read of a stranger's request once it is answered, and for so long.
+const READ_ON: usize = 1024 * 1024;
+const READ_ON_TIME: Duration = Duration::from_secs(1);
+/// So much of one that has shown a token.
+const READ_ON_KNOWN: usize = 64 * 1024 * 1024;
 
 /// Answers requests; knows nothing of sockets.
 pub trait Handler: Send + Sync + 'static {
@@ -124,135 +133,161 @@ fn turn_away(stream: &Arc<TcpStream>) {
     }
 }
 
-/// One request and its answer. The connection ends before its place is given back.
+/// Requests and their answers. The connection ends before its place is given back.
 fn converse(handler: &dyn Handler, place: &Arc<Place>, stream: Arc<TcpStream>, peer: SocketAddr) {
     let _ = stream.set_nodelay(true);
-    let (head, rest) = match read_head(&mut Wire::for_head(Arc::clone(&stream))) {
-        Ok(read) => read,
-        Err(BadHead::Gone) => return,
-        Err(BadHead::Refused(status, why)) => {
-            let code = if status == 408 { "timeout" } else { "invalid" };
-            let refused = Problem::new(status, code, why).response();
-            let written = respond(&stream, handler, refused, None, false, true);
-            return close(place, &stream, None, written);
-        }
-    };
-    let (asks_for_head, one_one) = (head.method == "HEAD", head.one_one);
-    let expects: Vec<Vec<u8>> = head.all("expect").map(<[u8]>::to_vec).collect();
-    let waits = expects.iter().any(|e| e.eq_ignore_ascii_case(b"100-continue"));
-    let (mut body, response) = match framing(&head) {
-        Err(why) => (None, Problem::invalid(why).response()),
-        Ok(framing) => {
-            let body = Body::new(Arc::clone(&stream), Arc::clone(place), rest, framing, waits && one_one);
-            let odd = expects.len() > 1 || (!expects.is_empty() && !waits);
-            let response = if odd {
-                Problem::new(417, "invalid", "only `Expect: 100-continue` is understood").response()
-            } else {
-                let local = stream.local_addr().map_err(|e| e.to_string());
-                match local.and_then(|local| Request::new(head, peer.ip().to_canonical(), local)) {
-                    Err(why) => Problem::invalid(why).response(),
-                    Ok(request) => return answer(handler, place, &stream, &request, body),
-                }
-            };
-            (Some(body), response)
-        }
-    };
-    let written = respond(&stream, handler, response, body.as_mut(), asks_for_head, one_one);
-    close(place, &stream, body.as_mut(), written);
+    let talk = Talk { handler, place, stream: &stream, peer: peer.ip().to_canonical() };
+    let mut next = talk.exchange(Vec::new(), HEAD_TIME);
+    while let Some(beyond) = next {
+        next = talk.exchange(beyond, IDLE);
+    }
 }
 
-fn answer(handler: &dyn Handler, place: &Place, stream: &Arc<TcpStream>, request: &Request, mut body: Body) {
-    let route = || handler.answer(request, &mut body);
-    let response = catch_unwind(AssertUnwindSafe(route)).unwrap_or_else(|_| fault());
-    let (head, one_one) = (request.asks_for_head(), request.one_one());
-    let write = || respond(stream, handler, response, Some(&mut body), head, one_one);
-    let written = catch_unwind(AssertUnwindSafe(write))
-        .unwrap_or_else(|_| Err(io::Error::other("a route panicked while it wrote")));
-    close(place, stream, Some(&mut body), written);
+struct Talk<'a> {
+    handler: &'a dyn Handler,
+    place: &'a Arc<Place>,
+    stream: &'a Arc<TcpStream>,
+    peer: IpAddr,
+}
+
+/// What an answer must know of its request.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// The method is HEAD.
+    bare: bool,
+    /// The client knows HTTP/1.1.
+    one_one: bool,
+    /// The connection is to end with the answer.
+    ends: bool,
+}
+
+impl Talk<'_> {
+    /// One request and its answer. Gives what was read beyond it, if the connection goes on.
+    fn exchange(&self, beyond: Vec<u8>, wait: Duration) -> Option<Vec<u8>> {
+        let (head, rest) = match read_head(self.stream, beyond, wait) {
+            Ok(read) => read,
+            Err(BadHead::Gone) => return None,
+            Err(BadHead::Refused(status, why)) => {
+                let code = if status == 408 { "timeout" } else { "invalid" };
+                let manner = Manner { bare: false, one_one: true, ends: true };
+                let written = self.respond(Problem::new(status, code, why).response(), None, manner);
+                return self.close(None, written);
+            }
+        };
+        let manner = Manner { bare: head.method == "HEAD", one_one: head.one_one, ends: head.ends() };
+        let expects: Vec<Vec<u8>> = head.all("expect").map(<[u8]>::to_vec).collect();
+        let waits = expects.iter().any(|e| e.eq_ignore_ascii_case(b"100-continue"));
+        let (mut body, problem) = match framing(&head) {
+            Err(why) => (None, Problem::invalid(why)),
+            Ok(framing) => {
+                let (stream, place) = (Arc::clone(self.stream), Arc::clone(self.place));
+                let body = Body::new(stream, place, rest, framing, waits && manner.one_one);
+                let odd = expects.len() > 1 || (!expects.is_empty() && !waits);
+                let problem = if odd {
+                    Problem::new(417, "invalid", "only `Expect: 100-continue` is understood")
+                } else {
+                    let local = self.stream.local_addr().map_err(|e| e.to_string());
+                    match local.and_then(|local| Request::new(head, self.peer, local)) {
+                        Err(why) => Problem::invalid(why),
+                        Ok(request) => return self.answer(&request, body, manner),
+                    }
+                };
+                (Some(body), problem)
+            }
+        };
+        let written = self.respond(problem.response(), body.as_mut(), Manner { ends: true, ..manner });
+        self.close(body.as_mut(), written)
+    }
+
+    fn answer(&self, request: &Request, mut body: Body, manner: Manner) -> Option<Vec<u8>> {
+        let route = || self.handler.answer(request, &mut body);
+        let response = catch_unwind(AssertUnwindSafe(route)).unwrap_or_else(|_| fault());
+        // What is written bit by bit may read the body meanwhile.
+        let reads = matches!(response.content, Content::Written(_)) && !manner.bare;
+        let ends = manner.ends || !self.place.may_stay() || !(body.is_short() || reads);
+        let write = || self.respond(response, Some(&mut body), Manner { ends, ..manner });
+        let written = catch_unwind(AssertUnwindSafe(write))
+            .unwrap_or_else(|_| Err(io::Error::other("a route panicked while it wrote")));
+        if !ends && written.is_ok() && body.is_short() && body.skip().is_ok() && self.place.rests() {
+            return Some(body.beyond());
+        }
+        self.close(Some(&mut body), written)
+    }
+
+    /// Writes an answer. The error: it did not go out whole.
+    fn respond(&self, response: Response, body: Option<&mut Body>, manner: Manner) -> io::Result<()> {
+        let Response { status, fields, content } = response;
+        let head = |length: &str| {
+            let mut head = format!("HTTP/1.1 {status} {}\r\n", phrase(status));
+            for (name, value) in &fields {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+            // A style sheet whose name is its hash may be kept; all else is private and of the moment.
+            if !fields.iter().any(|(name, _)| *name == "Cache-Control") {
+                head.push_str("Cache-Control: no-store\r\n");
+            }
+            let date = self.handler.date();
+            head.push_str(&format!("{length}Date: {date}\r\nX-Content-Type-Options: nosniff\r\n"));
+            head.push_str(if manner.ends { "Connection: close\r\n\r\n" } else { "\r\n" });
+            head.into_bytes()
+        };
+        let wire = || Wire::for_body(Arc::clone(self.stream));
+        let (write, body) = match (content, body) {
+            (Content::Bytes(bytes), _) => {
+                let mut out = head(&format!("Content-Length: {}\r\n", bytes.len()));
+                if !manner.bare {
+                    out.extend_from_slice(&bytes);
+                }
+                return wire().write_all(&out);
+            }
+            (Content::Written(_), _) if manner.bare => return wire().write_all(&head("")),
+            // Problems are written at once, and nothing else comes without a body to read from.
+            (Content::Written(_), None) => return Err(io::Error::other("no body to read from")),
+            (Content::Written(write), Some(body)) => (write, body),
+        };
+        let length = if manner.one_one { "Transfer-Encoding: chunked\r\n" } else { "" };
+        let mut out = Out::new(Arc::clone(self.stream), head(length), manner.one_one);
+        match write(body, &mut out) {
+            Ok(()) => out.finish(),
+            Err(problem) if out.is_unsent() => self.respond(problem.response(), None, manner),
+            Err(problem) => {
+                log::warn!("an answer was broken off: {}", problem.detail());
+                Err(io::Error::other("broken off"))
+            }
+        }
+    }
+
+    /// Ends a connection so that the answer arrives: what the client still sends is read for a while, for a socket that
+    /// is closed over unread bytes takes back what it has sent, and a proxy in front then makes a 502 of the answer. A
+    /// part of an answer must not look like the whole: it is not closed in peace.
+    fn close(&self, body: Option<&mut Body>, written: io::Result<()>) -> Option<Vec<u8>> {
+        let known = self.place.may_stay();
+        self.place.rests();
+        if written.is_err() {
+            let _ = self.stream.shutdown(Shutdown::Both);
+            return None;
+        }
+        let _ = self.stream.shutdown(Shutdown::Write);
+        if body.is_some_and(|body| body.is_done()) {
+            return None;
+        }
+        let (time, mut most) = if known { (BODY_TIME, READ_ON_KNOWN) } else { (READ_ON_TIME, READ_ON) };
+        let (deadline, mut buffer) = (Instant::now() + time, [0; 16 * 1024]);
+        while most > 0 && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            if self.stream.set_read_timeout(Some(left)).is_err() {
+                return None;
+            }
+            match (&**self.stream).read(&mut buffer) {
+                Ok(0) | Err(_) => return None,
+                Ok(n) => most = usize::saturating_sub(most, n),
+            }
+        }
+        None
+    }
 }
 
 fn fault() -> Response {
     log::error!("a route panicked: this is a fault of the program's own, please report it");
     Problem::new(500, "internal", "this is a fault of the program's own; please report it").response()
-}
-
-/// Writes an answer. The error: it did not go out whole.
-fn respond(
-    stream: &Arc<TcpStream>,
-    handler: &dyn Handler,
-    response: Response,
-    body: Option<&mut Body>,
-    asks_for_head: bool,
-    one_one: bool,
-) -> io::Result<()> {
-    let Response { status, fields, content } = response;
-    let head = |length: &str| {
-        let mut head = format!("HTTP/1.1 {status} {}\r\n", phrase(status));
-        for (name, value) in &fields {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        // A style sheet whose name is its hash may be kept; all else is private and of the moment.
-        if !fields.iter().any(|(name, _)| *name == "Cache-Control") {
-            head.push_str("Cache-Control: no-store\r\n");
-        }
-        head.push_str(&format!(
-            "{length}Date: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-            handler.date()
-        ));
-        head.into_bytes()
-    };
-    let (write, body) = match (content, body) {
-        (Content::Bytes(bytes), _) => {
-            let mut out = head(&format!("Content-Length: {}\r\n", bytes.len()));
-            if !asks_for_head {
-                out.extend_from_slice(&bytes);
-            }
-            return Wire::for_body(Arc::clone(stream)).write_all(&out);
-        }
-        (Content::Written(_), _) if asks_for_head => {
-            return Wire::for_body(Arc::clone(stream)).write_all(&head(""));
-        }
-        // Problems are written at once, and nothing else comes without a body to read from.
-        (Content::Written(_), None) => return Err(io::Error::other("no body to read from")),
-        (Content::Written(write), Some(body)) => (write, body),
-    };
-    let length = if one_one { "Transfer-Encoding: chunked\r\n" } else { "" };
-    let mut out = Out::new(Arc::clone(stream), head(length), one_one);
-    match write(body, &mut out) {
-        Ok(()) => out.finish(),
-        Err(problem) if out.is_unsent() => {
-            respond(stream, handler, problem.response(), None, asks_for_head, one_one)
-        }
-        Err(problem) => {
-            log::warn!("an answer was broken off: {}", problem.detail());
-            Err(io::Error::other("broken off"))
-        }
-    }
-}
-
-/// Ends a connection so that the answer arrives: what the client still sends is read for a moment, for a socket that is
-/// closed over unread bytes takes back what it has sent. A part of an answer must not look like the whole: it is not
-/// closed in peace.
-fn close(place: &Place, stream: &Arc<TcpStream>, body: Option<&mut Body>, written: io::Result<()>) {
-    place.rests();
-    if written.is_err() {
-        let _ = stream.shutdown(Shutdown::Both);
-        return;
-    }
-    let _ = stream.shutdown(Shutdown::Write);
-    if body.is_some_and(|body| body.is_done()) {
-        return;
-    }
-    let deadline = Instant::now() + Duration::from_secs(1);
-    let (mut buffer, mut most) = ([0; 8 * 1024], 1024 * 1024);
-    while most > 0 && Instant::now() < deadline {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        if stream.set_read_timeout(Some(left)).is_err() {
-            return;
-        }
-        match (&**stream).read(&mut buffer) {
-            Ok(0) | Err(_) => return,
-            Ok(n) => most = usize::saturating_sub(most, n),
-        }
-    }
 }

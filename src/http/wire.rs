@@ -22,6 +22,8 @@ pub const HEAD_TIME: Duration = Duration::from_secs(10);
 pub const BODY_TIME: Duration = Duration::from_secs(20);
 /// What a stranger says after its head must be whole within this time, however its bytes move.
 const STRANGER_TIME: Duration = Duration::from_secs(5);
+/// So much of a body that nobody wanted is read over, so that the connection can be kept.
+const SKIPPED: u64 = 64 * 1024;
 /// Bytes a second below which a body or an answer is cut off in the end.
 const SLOWEST: u32 = 32 * 1024;
 
@@ -34,9 +36,9 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// For reading a head.
-    pub fn for_head(stream: Arc<TcpStream>) -> Wire {
-        Wire { stream, deadline: Instant::now() + HEAD_TIME, moving: false }
+    /// For reading a head, whose first byte comes within this time.
+    fn for_head(stream: Arc<TcpStream>, wait: Duration) -> Wire {
+        Wire { stream, deadline: Instant::now() + wait, moving: false }
     }
 
     /// For what follows a head, or for an answer.
@@ -113,6 +115,12 @@ impl Head {
     pub fn all(&self, name: &'static str) -> impl Iterator<Item = &[u8]> {
         self.fields.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_slice())
     }
+
+    /// The client ends the connection with the answer. HTTP/1.0 always does.
+    pub fn ends(&self) -> bool {
+        let mut options = self.all("connection").flat_map(|value| value.split(|b| *b == b','));
+        !self.one_one || options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    }
 }
 
 /// Why a head is not answered as it was meant.
@@ -124,33 +132,42 @@ pub enum BadHead {
     Refused(u16, String),
 }
 
-/// Reads a head. What was read beyond it is returned too.
-pub fn read_head(wire: &mut Wire) -> Result<(Head, Vec<u8>), BadHead> {
-    let mut bytes = Vec::with_capacity(1024);
+/// Reads a head that begins within this time. `beyond` was read already; what was read beyond the head is returned too.
+pub fn read_head(
+    stream: &Arc<TcpStream>,
+    beyond: Vec<u8>,
+    wait: Duration,
+) -> Result<(Head, Vec<u8>), BadHead> {
+    let mut wire = Wire::for_head(Arc::clone(stream), wait);
+    let (mut bytes, mut seen) = (beyond, 0);
+    let mut began = false;
     loop {
-        let before = bytes.len();
-        let mut buffer = [0; 4096];
-        match wire.read(&mut buffer) {
-            Ok(0) => return Err(BadHead::Gone),
-            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) if e.kind() == io::ErrorKind::TimedOut && !bytes.is_empty() => {
-                return Err(BadHead::Refused(408, "the request's head did not come in time".into()));
-            }
-            Err(_) => return Err(BadHead::Gone),
+        if !bytes.is_empty() && !std::mem::replace(&mut began, true) {
+            wire.deadline = Instant::now() + HEAD_TIME;
         }
         // Parsed only when an empty line may have come, so that bytes one by one cost no more than all at once.
-        let news = &bytes[before.saturating_sub(3)..];
+        let news = &bytes[seen.min(bytes.len())..];
         let may_end = news.windows(2).any(|w| w == b"\n\n") || news.windows(3).any(|w| w == b"\n\r\n");
         if may_end || bytes.len() > HEAD_BYTES {
-            let seen = &bytes[..bytes.len().min(HEAD_BYTES)];
-            if let Some((head, length)) = parse(seen)? {
+            let most = &bytes[..bytes.len().min(HEAD_BYTES)];
+            if let Some((head, length)) = parse(most)? {
                 let rest = bytes.split_off(length);
                 return Ok((head, rest));
             }
         }
         if bytes.len() > HEAD_BYTES {
             return Err(BadHead::Refused(431, format!("a request's head has at most {HEAD_BYTES} bytes")));
+        }
+        seen = bytes.len().saturating_sub(3);
+        let mut buffer = [0; 4096];
+        match wire.read(&mut buffer) {
+            Ok(0) => return Err(BadHead::Gone),
+            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && !bytes.is_empty() => {
+                return Err(BadHead::Refused(408, "the request's head did not come in time".into()));
+            }
+            Err(_) => return Err(BadHead::Gone),
         }
     }
 }
@@ -275,6 +292,22 @@ impl Body {
     /// Nothing of it is left on the connection.
     pub fn is_done(&self) -> bool {
         self.left == Left::Nothing
+    }
+
+    /// What is left of it can be read over without much ado.
+    pub fn is_short(&self) -> bool {
+        matches!(self.left, Left::Nothing)
+            || matches!(self.left, Left::Bytes(n) if n <= SKIPPED && !self.asks)
+    }
+
+    /// Reads over what is left of it.
+    pub fn skip(&mut self) -> io::Result<()> {
+        io::copy(self, &mut io::sink()).map(|_| ())
+    }
+
+    /// What was read beyond it.
+    pub fn beyond(mut self) -> Vec<u8> {
+        self.buffer.split_off(self.at)
     }
 
     /// Reads more bytes from the connection if none are at hand.

@@ -199,3 +199,26 @@ fn the_soft_limit_of_descriptors_is_raised_to_what_is_needed() {
         assert!(soft > 512, "{line}");
     }
 }
+
+#[test]
+fn a_token_that_could_be_guessed_or_never_sent_is_refused_before_anything_listens() {
+    let harness = scene();
+    for (token, why) in [
+        ("x", "has 1 characters"),
+        ("fifteen-letters", "has 15 characters"),
+        ("0123456789abcdef ", "white space at its ends"),
+        ("\u{a0}0123456789abcdef", "white space at its ends"),
+    ] {
+        for command in ["check", "work"] {
+            let refused = harness.run_with(&[command], &[("API_TOKEN", token)]);
+            assert_eq!(refused.code, Some(2), "{command} {token:?}: {refused}");
+            let said = format!("{}{}", refused.stdout, refused.stderr);
+            assert!(said.contains("http.token") && said.contains(why), "{command} {token:?}: {refused}");
+            assert!(token.len() < 9 || !said.contains(token.trim()), "{refused}");
+        }
+    }
+    // A file's line end is no part of it.
+    std::fs::write(harness.dir.path().join("token.txt"), "0123456789abcdef\r\n").unwrap();
+    harness.config(&harness.scene.text().replace("{ env = \"API_TOKEN\" }", "{ file = \"token.txt\" }"));
+    harness.run(&["check"]).ok();
+}

@@ -98,7 +98,7 @@ fn a_call_in_flight_is_finished_and_recorded_when_the_pipe_ends() {
     let h =
         Scene::new(Family::B).start_with(Faults::script(vec![Fault::HoldBefore(Duration::from_secs(30))]));
     h.payout(1);
-    let mut ours = Ours::start(&h, "token\n");
+    let mut ours = Ours::start(&h, "token-of-the-app\n");
     ours.line();
     assert!(h.provider.wait_for(|state| state.posts().count() == 1, LIMIT), "never sent");
     // An app that is careful asks twice: it is one end all the same, and no impatience.
@@ -117,17 +117,22 @@ fn a_call_in_flight_is_finished_and_recorded_when_the_pipe_ends() {
 fn the_tokens_of_the_config_count_for_nothing_beside_that_of_the_pipe() {
     let h = Scene::new(Family::B).with_http().start();
     // API_TOKEN, which that config names, is not set: the child does without.
-    let mut ours = Ours::start(&h, "token\r\n");
+    let mut ours = Ours::start(&h, "token-of-the-app\r\n");
     let ready = ours.line();
-    assert_eq!(request(&ready["port"], "token", "GET", "/v1/stats", "").0, 200);
+    assert_eq!(request(&ready["port"], "token-of-the-app", "GET", "/v1/stats", "").0, 200);
 }
 
 #[test]
 fn a_child_without_a_token_does_not_start() {
     let h = Scene::new(Family::B).start();
-    for (first_line, word) in
-        [("", "no whole line"), ("token without an end", "no whole line"), ("\n", "is empty")]
-    {
+    for (first_line, word) in [
+        ("", "no whole line"),
+        ("token without an end", "no whole line"),
+        ("\n", "is empty"),
+        ("fifteen-letters\n", "has 15 characters"),
+        (" a blank before the token\n", "white space at its ends"),
+        ("a blank after the token \r\n", "white space at its ends"),
+    ] {
         let mut ours = Ours::start(&h, first_line);
         drop(ours.stdin.take());
         let said = ours.line();

@@ -37,7 +37,7 @@ fn forward(api: SocketAddr, asked: &Asked) -> Vec<u8> {
         !["host:", "connection:"].iter().any(|name| line.to_ascii_lowercase().starts_with(name))
     });
     let head: Vec<&str> = fields.collect();
-    let head = head.join("\r\n").replacen("\r\n", &format!("\r\nHost: {api}\r\n"), 1);
+    let head = head.join("\r\n").replacen("\r\n", &format!("\r\nHost: {api}\r\nConnection: close\r\n"), 1);
     stream.write_all(&[head.as_bytes(), &asked.body].concat()).expect("sent");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("answered");

@@ -8,6 +8,7 @@ mod alerts;
 mod api;
 mod api_doors;
 mod api_edges;
+mod api_kept;
 #[cfg(unix)]
 mod api_strangers;
 mod audit;

@@ -171,13 +171,16 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn secret(&mut self, value: &Value) -> Result<SecretSource, ConfigError> {
-        self.note_secret(value, false)
+        self.note_secret(value, Needed::Secret)
     }
 
-    fn note_secret(&mut self, value: &Value, signs: bool) -> Result<SecretSource, ConfigError> {
+    fn note_secret(
+        &mut self,
+        value: &Value,
+        needed: fn(SecretSource) -> Needed,
+    ) -> Result<SecretSource, ConfigError> {
         let source = value.secret(self.folder)?;
-        let needed = if signs { Needed::Signing(source.clone()) } else { Needed::Secret(source.clone()) };
-        self.place(value, needed);
+        self.place(value, needed(source.clone()));
         Ok(source)
     }
 
@@ -236,7 +239,8 @@ impl Reader<'_> {
                 address
             }
         };
-        let token = self.secret(&t.need("token", "the API is never open: { env = \"ONCEWARD_TOKEN\" }")?)?;
+        let token = t.need("token", "the API is never open: { env = \"ONCEWARD_TOKEN\" }")?;
+        let token = self.note_secret(&token, Needed::Token)?;
         let hosts = t.get("hosts").map(|hosts| hosts.items()).transpose()?.unwrap_or_default();
         let hosts = hosts.iter().map(host).collect::<Result<_, _>>()?;
         Ok(Http { listen, token, behind_proxy, hosts })

@@ -1,7 +1,7 @@
 //! Reads `[providers.*]`.
 
 use super::walk::Value;
-use super::{Reader, units};
+use super::{Needed, Reader, units};
 use crate::config::profile::{Duplicate, Profile, StatusRule};
 use crate::config::{
     Auth, ClientCert, ConfigError, KeyPlace, KeyScope, OAuth2, Provider, Proxy, SecretSource, Tls,
@@ -154,7 +154,7 @@ impl Reader<'_> {
         if !(1..=2).contains(&items.len()) {
             return Err(value.error(format!("one secret, or two while they are rotated: {HOW}")));
         }
-        items.iter().map(|item| self.note_secret(item, true)).collect()
+        items.iter().map(|item| self.note_secret(item, Needed::Signing)).collect()
     }
 
     fn auth(&mut self, value: &Value) -> Result<Auth, ConfigError> {

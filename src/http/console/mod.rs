@@ -62,7 +62,9 @@ pub fn route(app: &Arc<App>, request: &Request, body: &mut Body) -> Option<Respo
         | &("audit.jsonl" | "pause" | "resume" | "assets" | "favicon.ico") => {}
         _ => return None,
     }
-    let answer = open_to_all(app, request, &path, body).unwrap_or_else(|| inside(app, request, &path, body));
+    let answer = check_method(request, &path).and_then(|()| {
+        open_to_all(app, request, &path, body).unwrap_or_else(|| inside(app, request, &path, body))
+    });
     Some(secured(answer.unwrap_or_else(|problem| page::alone(&problem))))
 }
 
@@ -92,6 +94,22 @@ fn open_to_all(
     }
 }
 
+/// 405 for a method that a page is not for.
+fn check_method(request: &Request, path: &[&str]) -> Result<(), Problem> {
+    let allow = match path {
+        ["login"] | ["parked", "replay"] => &["GET", "HEAD", "POST"][..],
+        ["logout" | "pause" | "resume"] | ["groups", "skip"] => &["POST"],
+        ["job", _, what] if *what != "payload.json" => &["POST"],
+        _ => &["GET", "HEAD"],
+    };
+    if allow.contains(&request.method.as_str()) {
+        return Ok(());
+    }
+    let allow = allow.join(", ");
+    let why = format!("this page is for {allow}");
+    Err(Problem::new(405, "method_not_allowed", why).with("Allow", allow))
+}
+
 /// HEAD is answered as GET is.
 fn method(request: &Request) -> &str {
     if request.asks_for_head() { "GET" } else { &request.method }
@@ -100,12 +118,7 @@ fn method(request: &Request) -> &str {
 fn inside(app: &Arc<App>, request: &Request, path: &[&str], body: &mut Body) -> Result<Response, Problem> {
     let Some(visit) = Visit::begin(app, request)? else { return Ok(login::first(request)) };
     body.of_known()?;
-    let answer = match method(request) {
-        "GET" => visit.look(path),
-        "POST" => visit.change(path, body),
-        _ => Err(Problem::new(405, "method_not_allowed", "pages are read with GET and changed with POST")
-            .with("Allow", "GET, HEAD, POST")),
-    };
+    let answer = if method(request) == "GET" { visit.look(path) } else { visit.change(path, body) };
     Ok(answer.unwrap_or_else(|problem| page::trouble(&visit, &problem)))
 }
 

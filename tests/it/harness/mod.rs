@@ -15,7 +15,7 @@ pub use disk::Disk;
 pub use person::{Person, login};
 pub use scene::{Scene, lookup};
 pub use script::{Got, Script, reply};
-pub use web::{Answer, TOKEN, Web, read_answer};
+pub use web::{Answer, TOKEN, Web, read_answer, read_one};
 pub use worker::Worker;
 
 use onceward::demo::provider::{Provider, Seen};

@@ -30,7 +30,7 @@ impl<'w> Person<'w> {
         let length =
             if method == "POST" { format!("Content-Length: {}\r\n", body.len()) } else { String::new() };
         let request = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n{length}{fields}\r\n{body}",
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nCookie: {}\r\n{length}{fields}\r\n{body}",
             self.web.address, self.cookie
         );
         self.web.raw(request.as_bytes()).unwrap_or_else(|| panic!("no answer to {method} {target}"))

@@ -60,24 +60,49 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Reads until the other side has said all, and takes it apart. `None`: it was closed without a word.
+/// Reads an answer to its end, or to the connection's, and takes it apart. `None`: it was closed without a word.
 pub fn read_answer(stream: &mut TcpStream) -> Option<Answer> {
+    read_one(stream, &mut Vec::new(), false)
+}
+
+/// The same for one of several: what was read beyond it stays in `bytes`. An answer to HEAD is `bare`.
+pub fn read_one(stream: &mut TcpStream, bytes: &mut Vec<u8>, bare: bool) -> Option<Answer> {
     stream.set_read_timeout(Some(LIMIT)).expect("a read time-out");
-    let mut bytes = Vec::new();
     // A connection that is reset after the answer has brought the answer all the same.
-    let _ = stream.read_to_end(&mut bytes);
+    let mut more = |bytes: &mut Vec<u8>| {
+        let mut buffer = vec![0; 64 * 1024];
+        let n = stream.read(&mut buffer).unwrap_or(0);
+        bytes.extend_from_slice(&buffer[..n]);
+        n > 0
+    };
     loop {
-        let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
+        let end = loop {
+            match bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+                Some(end) => break end,
+                None if more(bytes) => {}
+                None => return None,
+            }
+        };
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        let rest = bytes.split_off(end + 4);
+        bytes.drain(..end + 4);
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
         if status == 100 {
-            bytes = rest;
             continue;
         }
-        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        let body = if chunked && !rest.is_empty() { unchunk(&rest) } else { rest };
-        return Some(Answer { status, head, body });
+        let mut answer = Answer { status, head, body: Vec::new() };
+        let length = answer.field("content-length").map(|n| n.parse::<usize>().expect("a length"));
+        let chunked = answer.field("transfer-encoding").is_some_and(|t| t.eq_ignore_ascii_case("chunked"));
+        if bare {
+            return Some(answer);
+        }
+        while length.is_none_or(|length| bytes.len() < length)
+            && !(chunked && bytes.ends_with(b"0\r\n\r\n"))
+            && more(bytes)
+        {}
+        let length = length.unwrap_or(bytes.len()).min(bytes.len());
+        let body: Vec<u8> = bytes.drain(..length).collect();
+        answer.body = if chunked && !body.is_empty() { unchunk(&body) } else { body };
+        return Some(answer);
     }
 }
 
@@ -175,7 +200,7 @@ impl Web {
     /// The head of a request with these further fields, each ended by CRLF.
     pub fn head(&self, method: &str, target: &str, fields: &str) -> String {
         format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n{fields}\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n{fields}\r\n",
             self.address
         )
     }
