@@ -1,7 +1,7 @@
 //! `providers`: what is known of each provider's promises, from where, and how surely.
 
 use super::{CliError, Context, Opened};
-use crate::config::{BodyCode, Config, Fact, KeyPlace, KeyRule, Profile, StatusRule};
+use crate::config::{BodyCode, Config, Fact, KeyPlace, KeyRule, Profile, StatusRule, Template};
 use crate::job::{Code, Refusal};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn view(profile: &Profile, provider: Option<&str>) -> Value {
         })
         .collect();
     let duplicate = profile.duplicate.as_ref().map(
-        |d| json!({"status": d.status, "code": d.code, "is": d.is, "reference": d.reference, "link": d.link, "path": d.path}),
+        |d| json!({"status": d.status, "code": d.code, "is": d.is, "reference": d.reference, "link": d.link, "path": d.path.as_ref().map(Template::text)}),
     );
     let replay = profile.replay.as_ref().map(|r| json!({"header": r.header, "value": r.value}));
     let mut view = json!({

@@ -82,7 +82,8 @@ struct OnlineView {
 
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// Reach each provider too: name, TCP, TLS and a harmless read; nothing that could have an effect
+    /// Reach each provider too: name, TCP, TLS, a harmless read, and each look-up with a key that cannot exist; nothing that
+    /// could have an effect
     #[arg(long)]
     online: bool,
 }

@@ -4,7 +4,7 @@
 //! any other string becomes text. Members keep the order in which they were written, so that a body looks in the log
 //! the way it looks in the config. Invariant: what is rendered nests no deeper than [`DEPTH`].
 
-use super::template::{Builtin, Template, Values};
+use super::template::{self, Builtin, Template, Values};
 use crate::json::{DEPTH, Json};
 use std::ops::Range;
 use toml::Spanned;
@@ -33,7 +33,7 @@ pub(super) struct BodyError {
 impl BodyTemplate {
     /// Reads a body from its TOML value.
     pub(super) fn read(value: &Spanned<DeValue<'_>>) -> Result<BodyTemplate, BodyError> {
-        Node::read(value, "", 1, &template).map(BodyTemplate)
+        Node::read(value, "", 1, &filled).map(BodyTemplate)
     }
 
     /// Whether it can become an object, which is what a form needs.
@@ -53,12 +53,15 @@ impl BodyTemplate {
 
 /// Reads a TOML value as the JSON that it says, its strings as they stand.
 pub(super) fn as_it_stands(value: &Spanned<DeValue<'_>>) -> Result<Json, BodyError> {
-    let fixed = |text: &str| Ok(Node::Fixed(Json::String(text.to_string())));
+    let fixed = |text: &str| {
+        template::as_it_stands(text)?;
+        Ok(Node::Fixed(Json::String(text.to_string())))
+    };
     Node::read(value, "", 1, &fixed).map(Node::unfilled)
 }
 
 /// A string of a body: a template.
-fn template(text: &str) -> Result<Node, String> {
+fn filled(text: &str) -> Result<Node, String> {
     let template = Template::parse(text, Builtin::IN_REQUEST)?;
     Ok(match template.fixed() {
         Some(fixed) => Node::Fixed(Json::String(fixed.to_string())),
@@ -97,6 +100,7 @@ impl Node {
                     .into_iter()
                     .map(|(name, member)| {
                         let name = name.get_ref().to_string();
+                        template::as_it_stands(&name).map_err(fail)?;
                         Node::read(member, &format!("{at}.{name}"), depth + 1, string)
                             .map(|node| (name, node))
                     })

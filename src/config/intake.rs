@@ -60,6 +60,9 @@ impl Kind {
         let part = |name: &'static str| move |e: String| format!("{name}: {e}");
         let request = self.request.as_ref();
         let path = request.map(|r| r.path.render_path(values)).transpose().map_err(part("request.path"))?;
+        for (name, value) in request.iter().flat_map(|r| &r.headers) {
+            value.render_header(values).map_err(|e| format!("request.headers.{name}: {e}"))?;
+        }
         let body = match request {
             Some(request) if request.encoding != Encoding::None => Some(match &request.body {
                 Some(body) => body.render(values).map_err(part("request.body"))?,
@@ -119,6 +122,11 @@ impl Config {
         values.wire_key = Some(&wire_key);
         let group = group(kind, request.group, request.sequence, &values).map_err(|e| invalid("group", e))?;
         kind.render(&values).map_err(|e| invalid("payload", e))?;
+        let provider = kind.provider.as_ref().and_then(|name| self.providers.get(name));
+        if let Some(path) = provider.and_then(|p| p.profile.duplicate.as_ref()?.path.as_ref()) {
+            let named = Values { reference: Some("ID"), ..values.clone() };
+            path.render_path(&named).map_err(|e| invalid("duplicate.path", e))?;
+        }
 
         let content = Content {
             kind: &kind.name,

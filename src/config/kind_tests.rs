@@ -54,6 +54,50 @@ fn what_says_nothing_there_is_a_status_and_a_code_that_no_gateway_gives() {
 }
 
 #[test]
+fn placeholders_are_filled_in_wherever_a_request_is_made_or_refused_where_nothing_is() {
+    let kind = |fields: &str| {
+        parse(&format!(
+            "[providers.p]\nprofile='none'\nbase_url='https://x'\n[kinds.k]\nprovider='p'\n{fields}\n"
+        ))
+    };
+    let good =
+        kind("key='k:{id}'\nrequest={path='/x',headers={X-Ref='{$wire_key}',X-To='{to.name}'}}").unwrap();
+    let ask = |payload: &str| {
+        let request = super::Request { kind: "k".into(), payload: payload.into(), ..Default::default() };
+        good.prepare(request, crate::clock::Ms(0)).map(|_| ()).map_err(|e| e.message)
+    };
+    assert_eq!(ask(r#"{"id":1,"to":{"name":"A"}}"#), Ok(()));
+    for (payload, says) in [
+        (r#"{"id":1}"#, "request.headers.X-To: the payload has no field {to.name}"),
+        (r#"{"id":1,"to":{"name":"ü"}}"#, "request.headers.X-To: a header's value is visible ASCII"),
+    ] {
+        let why = ask(payload).unwrap_err();
+        assert!(why.contains(says), "{why}");
+    }
+    for (fields, field, says) in [
+        ("request={path='/x',headers={X='{$wire_kye}'}}", "kinds.k.request.headers.X", "is not known"),
+        ("request={path='/x',headers={X='{a'}}", "kinds.k.request.headers.X", "not closed"),
+        ("request={path='/x',body={m={'{$key}'=1}}}", "kinds.k.request.body.m", "nothing is filled in here"),
+    ] {
+        let e = kind(fields).unwrap_err();
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.message.contains(says), "{e}");
+    }
+    for (text, field) in [
+        ("[kinds.k]\nexec=['/bin/echo','{$wire_key}']\n", "kinds.k.exec.1"),
+        (
+            "[kinds.k]\n[schedules.s]\ncron='0 2 * * *'\nkind='k'\npayload={a=['{$key}']}\n",
+            "schedules.s.payload.a.0",
+        ),
+    ] {
+        let e = parse(text).unwrap_err();
+        assert_eq!(e.field, field, "{e}");
+        assert!(e.message.contains("nothing is filled in here"), "{e}");
+    }
+    assert!(parse("[kinds.k]\nexec=['/usr/bin/awk','{print $1}']\n").is_ok());
+}
+
+#[test]
 fn stars_stand_in_one_list() {
     for (good, at) in [
         ("reference='/data/*/id',status='/data/*/status',currency='/currency'", ""),
@@ -84,6 +128,9 @@ fn a_look_up_says_whether_it_asks_by_the_key_alone_and_lists_what_is_pending() {
     {
         assert!(!by_key(other), "{other}");
     }
+    // A question carries the request's headers.
+    let with = |header: &str| terms(&format!(",headers={{X='{header}'}}"), "", "path='/q?ref={$key}'").by_key;
+    assert!(with("7") && with("{$wire_key}") && !with("{iban}") && !with("{$account}"));
     let lists = |reply: &str, lookup: &str| terms("", reply, &format!("path='/q'{lookup}")).lists_accepted;
     assert!(lists("", "") && lists("", ",pending=['new']") && lists(",pending=['new']", ",pending=['new']"));
     assert!(!lists(",pending=['new']", ",settled=['paid']"));

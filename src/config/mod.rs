@@ -323,8 +323,8 @@ pub struct RequestTemplate {
     pub encoding: Encoding,
     /// The body; `None`: the payload is the body.
     pub body: Option<BodyTemplate>,
-    /// Further headers, fixed.
-    pub headers: Vec<(String, String)>,
+    /// Further headers.
+    pub headers: Vec<(String, Template)>,
 }
 
 impl Kind {

@@ -177,7 +177,7 @@ pub struct Duplicate {
     /// What stands there is the object's address: its last segment is the id.
     pub link: bool,
     /// Where to fetch it, with `{$reference}`; `None`: the request's own path, `/` and the id.
-    pub path: Option<String>,
+    pub path: Option<Template>,
 }
 
 /// A provider's promises.
@@ -479,11 +479,9 @@ impl Duplicate {
             reference: t.need("reference", "a JSON pointer to the first object's id")?.pointer()?,
             link: t.read("link", Value::flag)?.unwrap_or_default(),
             path: t.read("path", |path| {
-                let text = path.text()?;
-                Template::parse(text, Builtin::IN_FETCH)
-                    .and_then(|template| super::read::kind::check_path(&template))
-                    .map_err(|e| path.error(e))?;
-                Ok(text.to_string())
+                let template = Template::parse(path.text()?, Builtin::IN_FETCH).map_err(|e| path.error(e))?;
+                super::read::kind::check_path(&template).map_err(|e| path.error(e))?;
+                Ok(template)
             })?,
         })
     }

@@ -75,6 +75,8 @@ impl Builtin {
         Builtin::AmountMajor,
         Builtin::Currency,
     ];
+    /// What is drawn from the key, and from nothing else.
+    pub const KEYS: &'static [Builtin] = &[Builtin::Key, Builtin::WireKey, Builtin::MessageId];
     /// Where the object that a duplicate's error named is fetched.
     pub const IN_FETCH: &'static [Builtin] = Builtin::ALL;
 }
@@ -182,6 +184,12 @@ impl Template {
         Ok(path)
     }
 
+    /// Renders a header's value: visible ASCII, no blanks at its ends, so that it cannot begin another header.
+    pub fn render_header(&self, values: &Values) -> Result<String, String> {
+        let value = self.render_plain(values)?;
+        header_value(&value).map(|()| value)
+    }
+
     /// Renders without any escaping.
     pub fn render_plain(&self, values: &Values) -> Result<String, String> {
         self.render(values, false, str::to_string)
@@ -213,6 +221,24 @@ impl Template {
     pub(super) fn only_of(&self, wanted: Builtin) -> bool {
         let mut places = self.places().peekable();
         places.peek().is_some() && places.all(|place| *place == Place::Builtin(wanted))
+    }
+
+    /// Whether all that is filled in is among these built-in values.
+    pub(crate) fn within(&self, allowed: &[Builtin]) -> bool {
+        self.places().all(|place| matches!(place, Place::Builtin(builtin) if allowed.contains(builtin)))
+    }
+
+    /// Whether one of these built-in values stands in it.
+    pub(crate) fn has(&self, wanted: &[Builtin]) -> bool {
+        self.places().any(|place| matches!(place, Place::Builtin(builtin) if wanted.contains(builtin)))
+    }
+
+    /// The payload fields in it, each by the names that lead to it.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &[String]> {
+        self.places().filter_map(|place| match place {
+            Place::Field(path) => Some(path.as_slice()),
+            Place::Builtin(_) => None,
+        })
     }
 
     fn places(&self) -> impl Iterator<Item = &Place> {
@@ -327,6 +353,25 @@ fn short(digits: &str) -> String {
     match digits.char_indices().nth(40) {
         Some((cut, _)) => format!("{}…", &digits[..cut]),
         None => digits.to_string(),
+    }
+}
+
+/// Whether a header can carry the text.
+pub(super) fn header_value(text: &str) -> Result<(), String> {
+    if text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') && text.trim() == text {
+        return Ok(());
+    }
+    Err("a header's value is visible ASCII without blanks at its ends".into())
+}
+
+/// Refuses a built-in name where text is taken as it stands and would be sent with its braces.
+pub(super) fn as_it_stands(text: &str) -> Result<(), String> {
+    let named = |builtin: &&Builtin| text.contains(&format!("{{${builtin}}}"));
+    match Builtin::ALL.iter().find(named) {
+        Some(builtin) => {
+            Err(format!("nothing is filled in here, so {{${builtin}}} would stay as it is: take it out"))
+        }
+        None => Ok(()),
     }
 }
 

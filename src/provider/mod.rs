@@ -2,8 +2,8 @@
 //!
 //! `request` renders what is sent, `connect` and `tls` open a connection, `http` makes one exchange over it and knows
 //! whether a byte left, `reply` and `read` say what an answer means, `sign` signs webhooks, `redact` keeps secrets out of
-//! what is kept, `oauth` has tokens, `online` looks whether a provider can be reached, `handler` calls an app's own
-//! closures, `exec` runs programs. Nothing here tries twice.
+//! what is kept, `oauth` has tokens, `online` looks whether a provider can be reached and `question` whether its look-ups
+//! are understood, `handler` calls an app's own closures, `exec` runs programs. Nothing here tries twice.
 
 mod auth;
 mod connect;
@@ -14,6 +14,7 @@ mod oauth;
 mod objects;
 mod online;
 mod pause;
+mod question;
 mod read;
 pub mod redact;
 mod reply;
@@ -233,13 +234,14 @@ fn wire<'a>(
         }
         Step::LookUp => {
             let path = request::lookup_path(kind, call.job, call.intent, frozen)?;
-            ("GET", path, request::question_headers(frozen, provider, &call.intent.wire_key), None)
+            ("GET", path, request::question_headers(frozen, kind, provider, &call.intent.wire_key), None)
         }
         Step::Fetch => {
             let named =
                 call.intent.generation.named.as_deref().ok_or("no object was named that could be fetched")?;
-            let path = request::fetch_path(provider.profile.duplicate.as_ref(), frozen, named)?;
-            ("GET", path, request::question_headers(frozen, provider, &call.intent.wire_key), None)
+            let duplicate = provider.profile.duplicate.as_ref();
+            let path = request::fetch_path(duplicate, call.job, call.intent, frozen, named)?;
+            ("GET", path, request::question_headers(frozen, kind, provider, &call.intent.wire_key), None)
         }
     };
     let mut headers: Vec<(String, String, bool)> = headers.into_iter().map(|(n, v)| (n, v, false)).collect();

@@ -19,7 +19,7 @@ pub struct Finding {
     pub ok: bool,
     /// The provider's name in the config.
     pub provider: String,
-    /// `dns`, `tcp`, `tls`, `token` or `read`.
+    /// `dns`, `tcp`, `tls`, `token`, `read` or `lookup`.
     pub step: &'static str,
     /// What was found, and what to do about it; no secrets in it.
     pub words: String,
@@ -39,8 +39,11 @@ impl Providers {
             found.add(true, "dns", "it has no base_url: there is nothing to reach".into());
             return found.findings;
         }
-        if self.connection(provider, &mut found) && self.token(provider, &mut found) {
-            self.read(provider, &mut found);
+        if self.connection(provider, &mut found)
+            && self.token(provider, &mut found)
+            && self.read(provider, &mut found)
+        {
+            self.ask_look_ups(provider, &mut found);
         }
         found.findings
     }
@@ -136,13 +139,13 @@ fn route(provider: &Provider) -> Route<'_> {
 }
 
 /// The findings about one provider so far.
-struct Found<'a> {
+pub(super) struct Found<'a> {
     name: &'a str,
     findings: Vec<Finding>,
 }
 
 impl Found<'_> {
-    fn add(&mut self, ok: bool, step: &'static str, words: String) -> bool {
+    pub(super) fn add(&mut self, ok: bool, step: &'static str, words: String) -> bool {
         let provider = self.name.to_string();
         self.findings.push(Finding { ok, provider, step, words, certificate_days: None });
         ok

@@ -1,7 +1,8 @@
 //! Makes requests: the frozen one from a kind's templates, and the addresses of look-ups and fetches.
 
 use crate::config::{
-    Auth, Duplicate, Encoding, KeyPlace, Kind, Provider, RESERVED_HEADERS, RequestTemplate, Values,
+    Auth, Builtin, Duplicate, Encoding, KeyPlace, Kind, Lookup, Provider, RESERVED_HEADERS, RequestTemplate,
+    Values,
 };
 use crate::intent::{Frozen, Intent};
 use crate::job::Job;
@@ -27,10 +28,28 @@ pub fn freeze(kind: &Kind, provider: &Provider, job: &Job, intent: &Intent) -> R
     Ok(Frozen {
         method: template.method.clone(),
         path,
-        headers: headers(template, provider, &intent.wire_key, !body.is_empty())?,
+        headers: headers(template, provider, &values, &intent.wire_key, !body.is_empty())?,
         body,
         lookup_path: kind.lookup.as_ref().map(|l| checked_path(l.path.render_path(&values)?)).transpose()?,
     })
+}
+
+/// A question alone, about a request that was never made.
+pub fn question(
+    kind: &Kind,
+    provider: &Provider,
+    lookup: &Lookup,
+    job: &Job,
+    intent: &Intent,
+) -> Result<Frozen, String> {
+    let payload = Json::parse(job.payload.as_deref().unwrap_or("{}"))?;
+    let values = values(&payload, job, intent);
+    let headers = match &kind.request {
+        Some(template) => headers(template, provider, &values, &intent.wire_key, false)?,
+        None => Vec::new(),
+    };
+    let lookup_path = Some(checked_path(lookup.path.render_path(&values)?)?);
+    Ok(Frozen { headers, lookup_path, ..Frozen::default() })
 }
 
 /// The look-up's path, as it was frozen; for a generation frozen before the kind had a look-up, as it would be now.
@@ -45,25 +64,43 @@ pub fn lookup_path(kind: &Kind, job: &Job, intent: &Intent, frozen: &Frozen) -> 
 }
 
 /// Where the object that a duplicate's error named is fetched.
-pub fn fetch_path(duplicate: Option<&Duplicate>, frozen: &Frozen, reference: &str) -> Result<String, String> {
+pub fn fetch_path(
+    duplicate: Option<&Duplicate>,
+    job: &Job,
+    intent: &Intent,
+    frozen: &Frozen,
+    reference: &str,
+) -> Result<String, String> {
     // Encoding leaves dots alone, and a dot segment would lead elsewhere.
     if matches!(reference, "" | "." | "..") {
         return Err(format!("the provider named the object `{reference}`, which is no id"));
     }
-    let id = escaped(reference);
-    let path = match duplicate.and_then(|d| d.path.as_deref()) {
-        Some(path) => path.replace("{$reference}", &id),
+    let path = match duplicate.and_then(|d| d.path.as_ref()) {
+        Some(path) => {
+            let payload = job.payload.as_deref().map(Json::parse).transpose();
+            let payload = payload.map_err(|e| format!("the payload is not JSON: {e}"))?.unwrap_or(Json::Null);
+            path.render_path(&Values { reference: Some(reference), ..values(&payload, job, intent) })?
+        }
         None => {
             let own = frozen.path.split('?').next().unwrap_or_default();
-            format!("{}/{id}", own.trim_end_matches('/'))
+            format!("{}/{}", own.trim_end_matches('/'), escaped(reference))
         }
     };
     checked_path(path)
 }
 
-/// The headers of a question about a request: the request's own fixed ones (a version, an account), without those that
-/// belong to its body or carry its key.
-pub fn question_headers(frozen: &Frozen, provider: &Provider, wire_key: &str) -> Vec<(String, String)> {
+/// The headers of a question about a request: the request's own (a version, an account), without those that belong to
+/// its body or carry its key.
+pub fn question_headers(
+    frozen: &Frozen,
+    kind: &Kind,
+    provider: &Provider,
+    wire_key: &str,
+) -> Vec<(String, String)> {
+    let of_key = |name: &str| {
+        let own = kind.request.iter().flat_map(|request| &request.headers);
+        own.into_iter().any(|(n, value)| n.eq_ignore_ascii_case(name) && value.has(Builtin::KEYS))
+    };
     let key_header = match &provider.profile.key {
         KeyPlace::Header { name, .. } => name.as_str(),
         KeyPlace::Body { .. } | KeyPlace::Query { .. } | KeyPlace::None => "",
@@ -71,6 +108,7 @@ pub fn question_headers(frozen: &Frozen, provider: &Provider, wire_key: &str) ->
     let keep = |name: &str, value: &str| {
         !name.eq_ignore_ascii_case("content-type")
             && !name.eq_ignore_ascii_case(key_header)
+            && !of_key(name)
             && value != wire_key
     };
     frozen.headers.iter().filter(|(n, v)| keep(n, v)).cloned().collect()
@@ -91,6 +129,7 @@ fn values<'a>(payload: &'a Json, job: &'a Job, intent: &'a Intent) -> Values<'a>
 fn headers(
     template: &RequestTemplate,
     provider: &Provider,
+    values: &Values<'_>,
     wire_key: &str,
     has_body: bool,
 ) -> Result<Vec<(String, String)>, String> {
@@ -120,7 +159,8 @@ fn headers(
                 "the header {name} cannot be a fixed one: it is set by onceward, or belongs into `auth`"
             ));
         }
-        headers.push((name.clone(), value.clone()));
+        let value = value.render_header(values).map_err(|e| format!("request.headers.{name}: {e}"))?;
+        headers.push((name.clone(), value));
     }
     Ok(headers)
 }
@@ -251,6 +291,8 @@ fn checked_path(path: String) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Template;
+    use crate::provider::tests::Scene;
 
     #[test]
     fn forms_nest_with_brackets_and_keep_every_digit() {
@@ -295,18 +337,24 @@ mod tests {
     }
 
     #[test]
-    fn a_named_object_is_fetched_below_the_requests_own_path() {
+    fn a_named_object_is_fetched_below_the_requests_own_path_or_where_the_config_says() {
+        let Scene { job, intent, .. } = Scene::new("http://127.0.0.1:9");
         let frozen = Frozen { path: "/v1/payouts?x=1".into(), ..Frozen::default() };
-        assert_eq!(fetch_path(None, &frozen, "po/1").unwrap(), "/v1/payouts/po%2F1");
-        assert!(fetch_path(None, &frozen, "..").is_err());
-        let duplicate = Duplicate {
-            status: 409,
-            code: "/c".into(),
-            is: "x".into(),
-            reference: "/id".into(),
-            link: false,
-            path: Some("/p/{$reference}?full=1".into()),
+        let fetch = |path: Option<&str>, id: &str| {
+            let duplicate = Duplicate {
+                status: 409,
+                code: "/c".into(),
+                is: "x".into(),
+                reference: "/id".into(),
+                link: false,
+                path: path.map(|p| Template::parse(p, Builtin::IN_FETCH).unwrap()),
+            };
+            fetch_path(Some(&duplicate), &job, &intent, &frozen, id)
         };
-        assert_eq!(fetch_path(Some(&duplicate), &frozen, "7").unwrap(), "/p/7?full=1");
+        assert_eq!(fetch(None, "po/1").unwrap(), "/v1/payouts/po%2F1");
+        assert!(fetch(None, "..").is_err());
+        assert_eq!(fetch(Some("/p/{$reference}?full=1"), "7").unwrap(), "/p/7?full=1");
+        assert_eq!(fetch(Some("/p/{amount}/{$key}/{$reference}"), "7").unwrap(), "/p/1250/payout%3AINV-1/7");
+        assert!(fetch(Some("/p/{none}/{$reference}"), "7").unwrap_err().contains("{none}"));
     }
 }

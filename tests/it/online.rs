@@ -160,3 +160,59 @@ fn a_token_is_tried_where_one_is_needed() {
         assert_eq!(output.code, Some(if ok { 0 } else { 1 }));
     }
 }
+
+/// `check --online` with this look-up, against a provider that answers every GET so.
+fn looking_up(lookup: &str, status: &'static str, body: &'static str) -> (Wire, Output) {
+    let wire = Wire::start(
+        Vec::new(),
+        fault(move |conn| {
+            conn.request();
+            conn.say(http(status, "", body));
+        }),
+        None,
+    );
+    let mut h = start(&wire, "");
+    h.reconfigure(|s| s.lookup = Some(lookup.to_string()));
+    let output = h.run(&["check", "--online"]);
+    (wire, output)
+}
+
+#[test]
+fn each_look_up_is_asked_for_a_key_that_cannot_exist_and_told_if_nothing_there_is_not_understood() {
+    let list = r#"{ path = "/v1/payout?ref={$wire_key}&key={$key}", reference = "/data/0/id", authoritative = true }"#;
+    let named = r#"{ path = "/p/{$wire_key}", reference = "/id", authoritative = true, not_found = { status = 404, code = "/code", is = "none" } }"#;
+    let one = r#"{ path = "/p/{$wire_key}", reference = "/id" }"#;
+    let by_field = r#"{ path = "/p/{account_id}/{$key}", reference = "/data/*/id" }"#;
+    for (lookup, status, body, ok, says) in [
+        (list, "200 OK", r#"{"data":[]}"#, true, "there is nothing, as it should"),
+        (
+            list,
+            "404 Not Found",
+            r#"{"message":"no Route matched with those values"}"#,
+            false,
+            "no Route matched",
+        ),
+        (list, "404 Not Found", "<html>", false, "correct lookup.path"),
+        (list, "200 OK", r#"{"items":[]}"#, false, "a null or an empty list on the way to lookup.reference"),
+        (list, "200 OK", r#"{"data":[{"id":"po_1"}]}"#, false, "found an object"),
+        (list, "401 Unauthorized", "{}", false, "the credential is refused"),
+        (list, "400 Bad", r#"{"message":"unknown parameter"}"#, false, "unknown parameter"),
+        (list, "garbage", "", false, "no answer came"),
+        (named, "404 Not Found", r#"{"code":"none"}"#, true, "there is nothing, as it should"),
+        (named, "404 Not Found", r#"{"code":"no route"}"#, false, "not understood"),
+        (one, "404 Not Found", r#"{"code":"none"}"#, true, "for a mistyped path would too"),
+        (by_field, "404 Not Found", "{}", false, "is it that {account_id} was made up too?"),
+    ] {
+        let (wire, output) = looking_up(lookup, status, body);
+        let found = found(&output);
+        let (step, good, words) = found.last().expect("a finding");
+        assert_eq!((step.as_str(), *good), ("lookup", ok), "{lookup} {status} {body}: {output}");
+        assert!(words.starts_with("bank, lookup: kind payout: ") && words.contains(says), "{words}");
+        assert_eq!(output.code, Some(i32::from(!ok)), "{output}");
+        assert!(!output.to_string().contains(TOKEN), "{output}");
+        let asked = wire.asked();
+        assert_eq!(asked.len(), 1, "one GET and nothing else");
+        assert!(asked[0].head.starts_with("GET /") && asked[0].header("idempotency-key").is_none());
+        assert_eq!(asked[0].header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+    }
+}

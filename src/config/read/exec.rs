@@ -1,6 +1,7 @@
 //! Reads `exec` of `[kinds.*]`.
 
 use super::walk::Value;
+use crate::config::template::as_it_stands;
 use crate::config::{ConfigError, Exec, Provider, Said};
 use crate::decide::{Family, LookupTerms};
 use std::collections::BTreeMap;
@@ -100,7 +101,12 @@ fn command(value: &Value, folder: &Path) -> Result<(PathBuf, Vec<String>), Confi
     };
     let no_zero = |word: &Value| match word.text()? {
         text if text.contains('\0') => Err(word.error("a zero byte cannot be handed to a program")),
-        text => Ok(text.to_string()),
+        text => match as_it_stands(text) {
+            Ok(()) => Ok(text.to_string()),
+            Err(why) => {
+                Err(word.error(format!("{why}. A program is told in its environment (ONCEWARD_KEY)")))
+            }
+        },
     };
     no_zero(program)?;
     let path = program.path(folder)?;

@@ -5,7 +5,7 @@ use super::reply::{lookup, reply};
 use super::walk::{Value, instead, is_token, not_a_header};
 use crate::config::KeyPlace;
 use crate::config::intake;
-use crate::config::template::{Builtin, Template, currency_digits};
+use crate::config::template::{Builtin, Template, currency_digits, header_value};
 use crate::config::{BodyTemplate, ConfigError, Encoding, Kind, Provider, RequestTemplate};
 use crate::decide::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 use crate::intent::WireStyle;
@@ -75,7 +75,9 @@ pub(super) fn kind(
     };
     let lookup = t.read("lookup", |v| lookup(v, provider))?;
     let mut asked = lookup.as_ref().map(|(lookup, terms)| LookupTerms {
-        by_key: lookup.by_key_alone(),
+        // A question carries the request's headers, but for those that carry its key.
+        by_key: lookup.by_key_alone()
+            && request.iter().flat_map(|r| &r.headers).all(|(_, header)| header.within(Builtin::KEYS)),
         lists_accepted: lookup.lists_accepted(reply.as_ref()),
         ..*terms
     });
@@ -275,8 +277,8 @@ fn request(value: &Value, provider: &Provider) -> Result<RequestTemplate, Config
     })
 }
 
-fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut headers: Vec<(String, String)> = Vec::new();
+fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, Template)>, ConfigError> {
+    let mut headers: Vec<(String, Template)> = Vec::new();
     for (name, value) in value.entries()? {
         if !is_token(&name) {
             return Err(value.error(not_a_header(&name)));
@@ -292,10 +294,8 @@ fn headers(value: &Value, provider: &Provider) -> Result<Vec<(String, String)>, 
             return Err(value.error("this header comes twice"));
         }
         let text = value.text()?;
-        if !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') || text.trim() != text {
-            return Err(value.error("a header's value is visible ASCII without blanks at its ends"));
-        }
-        headers.push((name, text.to_string()));
+        header_value(text).map_err(|e| value.error(e))?;
+        headers.push((name, Template::parse(text, Builtin::IN_REQUEST).map_err(|e| value.error(e))?));
     }
     Ok(headers)
 }

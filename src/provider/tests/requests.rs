@@ -15,7 +15,7 @@ fn the_request_is_the_frozen_one_plus_the_credential() {
     let server = Server::says(http("500 Oops", "", r#"{"error":"token tok_s3cret is bad"}"#));
     let mut scene = Scene::new(&server.base_url);
     scene.provider.auth = Some(Auth::Bearer(secret(&dir, "t", "tok_s3cret\n")));
-    scene.kind.request.as_mut().unwrap().headers = vec![("X-Version".into(), "7".into())];
+    scene.kind.request.as_mut().unwrap().headers = vec![("X-Version".into(), template("7"))];
     let (providers, job, intent) = scene.providers();
     let frozen = providers.freeze("payout", &job, &intent).unwrap();
     assert!(!format!("{frozen:?}").contains("s3cret"));
@@ -100,10 +100,59 @@ fn the_key_goes_where_the_profile_says() {
 }
 
 #[test]
+fn headers_are_filled_in_and_a_question_has_none_that_carries_the_key() {
+    let server = Server::says(http("200 OK", "", r#"{"data":[]}"#));
+    let mut scene = Scene::new(&server.base_url);
+    scene.provider.profile.key = KeyPlace::None;
+    let headers = [
+        ("X-Version", "7 {{x}}"),
+        ("X-Amount", "EUR {amount}"),
+        ("X-Ref", "a-{$wire_key}"),
+        ("X-Key", "{$key}"),
+    ];
+    scene.kind.request.as_mut().unwrap().headers =
+        headers.map(|(name, value)| (name.into(), template(value))).into();
+    let wire = scene.intent.wire_key.clone();
+    let (providers, job, intent) = scene.providers();
+    let frozen = providers.freeze("payout", &job, &intent).unwrap();
+    let has = |name: &str, value: &str| frozen.headers.contains(&(name.into(), value.into()));
+    assert!(has("X-Version", "7 {x}") && has("X-Amount", "EUR 1250"), "{frozen:?}");
+    assert!(has("X-Ref", &format!("a-{wire}")) && has("X-Key", "payout:INV-1"), "{frozen:?}");
+    let call = Call {
+        step: Step::LookUp,
+        job: &job,
+        intent: &intent,
+        frozen: &frozen,
+        before_first_byte: &|| Ok(()),
+    };
+    assert_eq!(providers.call(&call).class, Class::NotFound);
+    let asked = server.requests()[0].to_ascii_lowercase();
+    assert!(asked.contains("x-version: 7 {x}") && asked.contains("x-amount: eur 1250"), "{asked}");
+    assert!(!asked.contains("x-ref") && !asked.contains("x-key"), "{asked}");
+}
+
+#[test]
+fn a_header_that_cannot_be_sent_as_it_is_filled_in_makes_no_request() {
+    for (payload, says) in [
+        (r#"{"amount":1,"to":"a\r\nX-Evil: 1"}"#, "visible ASCII"),
+        (r#"{"amount":1,"to":"ü"}"#, "visible ASCII"),
+        (r#"{"amount":1,"to":" a"}"#, "visible ASCII"),
+        (r#"{"amount":1,"to":""}"#, "{to} is empty"),
+        (r#"{"amount":1}"#, "no field {to}"),
+    ] {
+        let mut scene = Scene::new("http://127.0.0.1:9");
+        scene.kind.request.as_mut().unwrap().headers = vec![("X-To".into(), template("{to}"))];
+        scene.job.payload = Some(payload.into());
+        let error = scene.freeze().unwrap_err();
+        assert!(error.contains("request.headers.X-To: ") && error.contains(says), "{payload}: {error}");
+    }
+}
+
+#[test]
 fn a_request_that_would_be_read_in_two_ways_is_not_made() {
     let freeze = |name: &str| {
         let mut scene = Scene::new("http://127.0.0.1:9");
-        scene.kind.request.as_mut().unwrap().headers = vec![(name.into(), "x".into())];
+        scene.kind.request.as_mut().unwrap().headers = vec![(name.into(), template("x"))];
         let value = SecretSource::Env("ONCEWARD_TEST_NOT_SET".into());
         scene.provider.auth = Some(Auth::Header { name: "X-Api-Key".into(), value });
         scene.freeze()
