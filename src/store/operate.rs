@@ -316,13 +316,16 @@ impl Work<'_> {
 
     /// Due now, with attempts and age begun anew; in its group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
+        // What was never due is not due now either: a restore puts in doubt what an app wants later too.
+        let due =
+            if self.intent.doubt.is_some() { self.job.run_after.max(self.tx.now()) } else { self.tx.now() };
         // What is in doubt has left, so it grows old even if it is only asked about from now on.
-        let age_from = in_doubt.then_some(self.tx.now());
+        let age_from = in_doubt.then_some(due);
         let Some(group) = &self.job.group else {
             let state = if in_doubt { State::Unknown } else { State::Scheduled };
-            return self.move_to(state, self.tx.now(), age_from);
+            return self.move_to(state, due, age_from);
         };
-        self.move_to(State::Waiting, self.tx.now(), age_from)?;
+        self.move_to(State::Waiting, due, age_from)?;
         order::advance(self.tx, group)?;
         Ok(rows::must_load(self.tx.conn(), self.job.id)?.0.state)
     }

@@ -11,7 +11,10 @@ use super::history::{Action, Entry};
 use super::life::{self, Life};
 use super::newfile::NewFile;
 use super::record::Recorder;
-use super::{Desk, Options, Store, StoreError, Tx, doubt, history, identity, pauses, rows, schema};
+use super::set_aside::CallOut;
+use super::{
+    Desk, Options, Store, StoreError, Tx, doubt, history, identity, pauses, rows, schema, set_aside,
+};
 use crate::clock::{Clock, Ms};
 use crate::decide::Plan;
 use crate::job::{Code, JobId, Refusal, State, Step};
@@ -210,7 +213,11 @@ impl Store {
             let Some(end) = ids.last() else { break };
             last = *end;
             for id in ids {
-                let (job, intent) = rows::must_load(&conn, JobId(id))?;
+                let (job, intent) = match rows::must_load(&conn, JobId(id)) {
+                    // It is set aside, and `check` names it.
+                    Err(StoreError::Row(_)) => continue,
+                    loaded => loaded?,
+                };
                 let fate = match (job.state, self.desk().kind(&job.kind)) {
                     (State::Parked | State::Cancelled | State::Settled, _) => Fate::Stay,
                     (_, None) => Fate::Stay,
@@ -328,6 +335,9 @@ struct Mark<'a> {
 /// Every intent of the copy that is not at its end for ever.
 const UNSETTLED: &str =
     "SELECT id FROM onceward_intents WHERE state <> 'settled' AND id > ?1 ORDER BY id LIMIT 1000";
+/// A time that an app asked for stays one.
+const BY_APP: &str = "SELECT due_by_app FROM onceward_jobs WHERE id = ?1";
+const KEEP_TIME: &str = "UPDATE onceward_jobs SET due_by_app = 1 WHERE id = ?1";
 const RUNNING: &str =
     "SELECT id, lease_step, lease_started_ms FROM onceward_jobs WHERE state = 'running' ORDER BY id";
 /// The lost file may have given numbers that nobody knows: at most a hundred a millisecond were ever written.
@@ -398,7 +408,9 @@ impl Mark<'_> {
             .collect::<Result<_, _>>()?;
         for (id, step, started) in &running {
             // "Claimed and not yet sending" was true of the copy's moment only.
-            self.recorder.crashed(JobId(*id), step, "sending", Ms(*started), &self.how.actor)?;
+            let crashed =
+                || self.recorder.crashed(JobId(*id), step, "sending", Ms(*started), &self.how.actor);
+            self.or_aside(JobId(*id), CallOut::Crashed, crashed)?;
         }
         conn.execute("UPDATE onceward_owners SET gone_ms = ?1 WHERE gone_ms IS NULL", [self.tx.now().0])?;
         Ok(())
@@ -416,8 +428,29 @@ impl Mark<'_> {
             let Some(end) = ids.last() else { return Ok(doubtful) };
             last = *end;
             for id in ids {
-                doubtful += u64::from(self.doubt(JobId(id), copied, restore)?);
+                let doubted =
+                    self.or_aside(JobId(id), CallOut::NotBegun, || self.doubt(JobId(id), copied, restore))?;
+                if doubted.is_none() {
+                    doubt::put(self.tx, JobId(id), copied, restore, self.tx.now(), None, true)?;
+                }
+                doubtful += u64::from(doubted.unwrap_or(true));
             }
+        }
+    }
+
+    /// A row that cannot be read is set aside for a person and keeps nobody from the rest; then there is no answer.
+    fn or_aside<T>(
+        &self,
+        id: JobId,
+        call: CallOut<'_>,
+        work: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        match self.tx.part(work) {
+            Err(StoreError::Row(why)) => {
+                set_aside::set_aside(self.tx, self.recorder.desk, id, &why, &self.how.actor, call)?;
+                Ok(None)
+            }
+            done => done.map(Some),
         }
     }
 
@@ -444,7 +477,11 @@ impl Mark<'_> {
                 last_error: job.last_error.as_deref(),
                 park_reason: None,
             };
+            let by_app: bool = tx.conn().prepare_cached(BY_APP)?.query_row([id.0], |row| row.get(0))?;
             state = rows::move_job(tx, &job, &to)?;
+            if by_app {
+                tx.conn().prepare_cached(KEEP_TIME)?.execute([id.0])?;
+            }
         }
         let mut entry = Entry::new(id, Action::Release, tx.now(), &self.how.actor);
         (entry.from, entry.to) = (Some(job.state), Some(state));

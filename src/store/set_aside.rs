@@ -48,7 +48,8 @@ const SENT: &str = "UPDATE onceward_intents SET state = 'requested', unknown = 1
     last_sent_ms = :now, last_sent_boot_ms = NULL, not_found = 0, not_found_ms = NULL, not_found_boot_ms = NULL
   WHERE id = :id AND state <> 'settled'";
 const NOT_SENT: &str =
-    "UPDATE onceward_intents SET state = 'pending' WHERE id = ?1 AND state = 'requested' AND unknown = 0";
+    "UPDATE onceward_intents SET state = 'pending' WHERE id = ?1 AND state = 'requested' AND unknown = 0
+       AND doubt_since_ms IS NULL";
 const IN_DOUBT: &str =
     "SELECT state IN ('pending','rejected','cancelled') FROM onceward_intents WHERE id = ?1";
 const PASS: &str = "UPDATE onceward_jobs SET passed_over = 1 WHERE id = ?1 AND state = 'parked'";
