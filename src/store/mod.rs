@@ -187,15 +187,17 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Is it about what stands in a row, and not about the file?
+/// Is it about what stands in a row, and not about the file? What a trigger raises is somebody's word about the whole change:
+/// it may pass, and says nothing of the row.
 fn of_a_row(e: &rusqlite::Error) -> bool {
+    let raised = |e: &rusqlite::ffi::Error| e.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
     matches!(
         e,
         rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::Utf8Error(..)
-    ) || e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
+    ) || e.sqlite_error().is_some_and(|e| e.code == ErrorCode::ConstraintViolation && !raised(e))
 }
 
 /// A kind as the engine sees it.
