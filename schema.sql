@@ -6,7 +6,8 @@
 -- small tree for the list at each write.
 -- Times are UTC milliseconds (columns end in _ms), money is integer minor units with an ISO 4217 code.
 
--- Facts about the file itself: schema version, instance, namespace, the highest time seen, the last tick dealt with of
+-- Facts about the file itself: schema version, instance, namespace, the highest time seen, how far wall clock and boot
+-- clock are apart in which boot (clock), the last tick dealt with of
 -- each schedule (schedule:NAME), and ticks passed over that no job has told of yet (schedule_passed:NAME).
 CREATE TABLE onceward_meta (
   name  TEXT NOT NULL PRIMARY KEY,
@@ -292,6 +293,8 @@ CREATE TABLE onceward_holds (
   paused_why TEXT,
   tokens    REAL,
   tokens_ms INTEGER,
+  -- When until_ms was set, so that it moves with a clock that was ahead then.
+  until_set_ms INTEGER,
   PRIMARY KEY (scope, name),
   CHECK ((held_ms IS NULL) = (until_ms IS NULL)),
   CHECK ((held_ms IS NULL) = (why IS NULL)),

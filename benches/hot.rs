@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)] // a measurement, not a library
 
 use divan::{Bencher, black_box};
-use onceward::clock::{Clock, SystemClock};
+use onceward::clock::SystemClock;
 use onceward::config::{Config, Request};
 use onceward::decide::{Now, decide};
 use onceward::outcome::{Class, Outcome};
@@ -66,7 +66,7 @@ impl Shop {
     }
 
     fn claim(&self, kind: &str, payload: &str) -> Claim {
-        let job = self.config.prepare(Shop::request(kind, payload), self.store.clock().now()).unwrap();
+        let job = self.config.prepare(Shop::request(kind, payload)).unwrap();
         self.store.enqueue(job, "bench").unwrap();
         self.next()
     }
@@ -81,10 +81,9 @@ impl Shop {
 fn prepare(bencher: Bencher<'_, '_>, bytes: usize) {
     let shop = shop();
     let payload = PAYLOAD.replace('}', &format!(r#","memo":"{}"}}"#, "x".repeat(bytes)));
-    let now = SystemClock::new().now();
     bencher
         .with_inputs(|| Shop::request("payout", payload.as_str()))
-        .bench_values(|request| shop.config.prepare(black_box(request), now).unwrap());
+        .bench_values(|request| shop.config.prepare(black_box(request)).unwrap());
 }
 
 /// The request of a payout, rendered from its template.
@@ -115,7 +114,7 @@ fn chain_of_10_000(bencher: Bencher<'_, '_>) {
     for hundred in 0..100 {
         let jobs = (0..100).map(|n| {
             let request = Shop::request("noop", format!(r#"{{"n":{}}}"#, hundred * 100 + n));
-            shop.config.prepare(request, shop.store.clock().now()).unwrap()
+            shop.config.prepare(request).unwrap()
         });
         shop.store.enqueue_many(jobs.collect(), "bench").unwrap();
     }

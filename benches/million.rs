@@ -56,7 +56,7 @@ fn enqueue(shop: &Shop, many: u64, groups: Option<u64>) {
                 group,
                 ..Request::default()
             };
-            shop.config.prepare(request, shop.store.clock().now()).unwrap()
+            shop.config.prepare(request).unwrap()
         });
         shop.store.enqueue_many(jobs.collect(), "bench").unwrap();
     }

@@ -149,7 +149,7 @@ impl Onceward {
         if let Some(worker) = &self.worker {
             return worker.enqueue(request);
         }
-        let job = self.trade.config().prepare(request, self.clock.now())?;
+        let job = self.trade.config().prepare(request)?;
         self.store.enqueue(job, "app")
     }
 
@@ -158,7 +158,7 @@ impl Onceward {
     /// with reading write once somebody else has written. A refusal leaves the transaction usable.
     pub fn enqueue_in(&self, transaction: &Connection, request: Request) -> Result<Enqueued, StoreError> {
         let config = self.trade.config();
-        let job = config.prepare(request, self.clock.now())?;
+        let job = config.prepare(request)?;
         store::enqueue_in(transaction, &config.store.namespace, self.clock.as_ref(), &job, "app")
     }
 

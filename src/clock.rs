@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// An instant of the wall clock: milliseconds since 1970-01-01T00:00:00Z.
@@ -66,24 +65,28 @@ pub trait Clock: Send + Sync {
     /// Milliseconds of a clock that is never set and that counts a machine's sleep. Its zero is arbitrary but fixed
     /// between two boots.
     fn boot_ms(&self) -> i64;
-    /// The latest time that anybody read off the wall clock since this was last asked: a clock that was set forward and
-    /// back in between shows here alone.
-    fn take_peak(&self) -> Ms {
-        self.now()
-    }
+    /// Both at one moment.
+    fn both(&self) -> (Ms, i64);
+    /// Names the boot whose clock that is, for every process alike. `None`: the boot clock is this process's own.
+    fn boot(&self) -> Option<&str>;
 }
 
 /// The machine's own clocks.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
-    peak: AtomicI64,
+    boot: Option<String>,
 }
+
+/// A thread that is put to sleep between the two readings reads again, so often.
+const READINGS: u32 = 10;
+/// Two readings of the boot clock that are no further apart than this are of one moment.
+const MOMENT_MS: i64 = 5;
 
 impl SystemClock {
     /// The machine's own clocks.
     pub fn new() -> SystemClock {
-        SystemClock { start: Instant::now(), peak: AtomicI64::new(i64::MIN) }
+        SystemClock { start: Instant::now(), boot: boot_id() }
     }
 }
 
@@ -95,16 +98,26 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Ms {
-        let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => Ms(millis(since)),
             Err(before) => Ms(-millis(before.duration())),
-        };
-        self.peak.fetch_max(now.0, Ordering::Relaxed);
-        now
+        }
     }
 
-    fn take_peak(&self) -> Ms {
-        Ms(self.peak.swap(i64::MIN, Ordering::Relaxed))
+    fn both(&self) -> (Ms, i64) {
+        let mut before = self.boot_ms();
+        for _ in 1..READINGS {
+            let (now, after) = (self.now(), self.boot_ms());
+            if after.saturating_sub(before) <= MOMENT_MS {
+                return (now, after);
+            }
+            before = after;
+        }
+        (self.now(), self.boot_ms())
+    }
+
+    fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
     }
 
     #[cfg(target_os = "linux")]
@@ -121,16 +134,35 @@ impl Clock for SystemClock {
     }
 }
 
+/// The kernel's own name of this boot, and of the time namespace that its clock is read in.
+#[cfg(target_os = "linux")]
+fn boot_id() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    Some([boot.trim(), &namespace.display().to_string()].concat())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_id() -> Option<String> {
+    None
+}
+
 /// A clock that stands still until it is set: for tests and simulations.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<(i64, i64)>,
+    boot: Option<String>,
 }
 
 impl ManualClock {
     /// A clock that shows `now`.
     pub fn at(now: Ms) -> ManualClock {
-        ManualClock { state: Mutex::new((now.0, 1_000_000)) }
+        ManualClock::of_boot(Some("boot-1"), now, 1_000_000)
+    }
+
+    /// The same in another boot, or in one without a name.
+    pub fn of_boot(boot: Option<&str>, now: Ms, boot_ms: i64) -> ManualClock {
+        ManualClock { state: Mutex::new((now.0, boot_ms)), boot: boot.map(str::to_string) }
     }
 
     /// Time passes: both clocks move.
@@ -158,6 +190,15 @@ impl Clock for ManualClock {
 
     fn boot_ms(&self) -> i64 {
         self.lock().1
+    }
+
+    fn both(&self) -> (Ms, i64) {
+        let state = self.lock();
+        (Ms(state.0), state.1)
+    }
+
+    fn boot(&self) -> Option<&str> {
+        self.boot.as_deref()
     }
 }
 

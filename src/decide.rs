@@ -153,7 +153,8 @@ pub fn decide(
         scope,
         now,
         attempts: job.attempts.saturating_sub(u32::from(refund)),
-        age_from: job.age_from.or(left.then_some(outcome.started)),
+        // A clock that was ahead when the call began is set right by now.
+        age_from: job.age_from.or(left.then_some(outcome.started.min(now.wall))),
     };
     let mut g = intent.generation.clone();
     let doubted = facts.in_doubt(&g);

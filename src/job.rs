@@ -189,8 +189,10 @@ pub struct NewJob {
     pub group: Option<String>,
     /// The app's own number in the group; `None`: by arrival.
     pub sequence: Option<i64>,
-    /// Not before this; `None`: at once.
+    /// Not before this time of the app's own; `None`: at once, or after the delay.
     pub run_after: Option<Ms>,
+    /// Not before so long after it is stored.
+    pub delay: Option<Duration>,
     /// Higher first.
     pub priority: i64,
     /// Suppress jobs of this kind with the same id for so long.

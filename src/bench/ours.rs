@@ -54,7 +54,7 @@ impl Shop {
     fn job(&self, kind: &str) -> Result<crate::job::NewJob, Failed> {
         let payload = format!(r#"{{"n":{}}}"#, NEXT.fetch_add(1, Ordering::Relaxed));
         let request = Request { kind: kind.into(), payload, ..Request::default() };
-        Ok(self.config.prepare(request, self.store.clock().now())?)
+        Ok(self.config.prepare(request)?)
     }
 
     fn enqueue(&self, kind: &str) -> Result<(), Failed> {

@@ -173,8 +173,7 @@ fn several(context: &Context, keys: &[String], class: Option<String>) -> Result<
 fn amend(context: &Context, key: &str, payload: String, money: bool) -> Result<(), CliError> {
     let opened = context.load()?;
     let (store, id, key) = open(context, key)?;
-    let amendment =
-        door::amendment(&opened.config, &store.story_of(id)?, payload, money, opened.clock.now())?;
+    let amendment = door::amendment(&opened.config, &store.story_of(id)?, payload, money)?;
     let state = store.replay(id, Some(amendment), &actor())?;
     done(context, &store, id, &key, state)
 }

@@ -32,7 +32,7 @@ pub fn run(context: &Context, command: &AlertsCommand) -> Result<(), CliError> {
         key: Some(format!("alert:test:{}", now.rfc3339())),
         ..Request::default()
     };
-    let job = opened.config.prepare(request, now)?;
+    let job = opened.config.prepare(request)?;
     let enqueued = opened.store(true, None)?.enqueue(job, &actor())?;
     let sent = Sent { outcome: enqueued.word(), key: enqueued.receipt().key.to_string() };
     context.out.result(&sent, || {

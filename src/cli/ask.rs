@@ -74,7 +74,7 @@ pub fn enqueue(context: &Context, args: EnqueueArgs) -> Result<(), CliError> {
         currency: args.currency,
         dedup,
     };
-    let job = opened.config.prepare(request, opened.clock.now())?;
+    let job = opened.config.prepare(request)?;
     let enqueued = opened.store(true, None)?.enqueue(job, &actor())?;
     context.out.result(&view::enqueued(&enqueued), || {
         let receipt = enqueued.receipt();

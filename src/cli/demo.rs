@@ -70,7 +70,7 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<(), CliError> {
         }
         let Some((opened, store)) = opened.as_ref() else { return Err("the store is closed".into()) };
         let request = Request { kind: kind.into(), payload: payload.into(), ..Request::default() };
-        let job = opened.config.prepare(request, opened.clock.now()).map_err(|e| e.to_string())?;
+        let job = opened.config.prepare(request).map_err(|e| e.to_string())?;
         store.enqueue(job, &actor()).map(|_| ()).map_err(|e| e.to_string())
     };
     // Drawn to a terminal only, by itself.

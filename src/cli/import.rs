@@ -120,8 +120,7 @@ impl Import<'_> {
             };
             let Some(line) = line else { return self.store_batch() };
             self.bar.inc(line.bytes);
-            let now = self.opened.clock.now();
-            match line.text.and_then(|text| job_of_line(&self.opened.config, &text, now)) {
+            match line.text.and_then(|text| job_of_line(&self.opened.config, &text)) {
                 Ok(None) => {}
                 Ok(Some(job)) => {
                     self.batch_bytes += job.payload.len();

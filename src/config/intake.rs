@@ -82,7 +82,7 @@ impl Kind {
 
 impl Config {
     /// Checks what an app asks for and draws key, group, account, amount and currency from it.
-    pub fn prepare(&self, request: Request, now: Ms) -> Result<NewJob, Refusal> {
+    pub fn prepare(&self, request: Request) -> Result<NewJob, Refusal> {
         let kind = self.kind(&request.kind)?;
         let payload = self.payload(&request.payload)?;
         self.refuse_cards(&request, &payload)?;
@@ -127,6 +127,7 @@ impl Config {
             let named = Values { reference: Some("ID"), ..values.clone() };
             path.render_path(&named).map_err(|e| invalid("duplicate.path", e))?;
         }
+        one_time(kind, request.at, request.delay).map_err(|e| invalid("delay", e))?;
 
         let content = Content {
             kind: &kind.name,
@@ -142,7 +143,8 @@ impl Config {
             payload: request.payload,
             group,
             sequence: request.sequence,
-            run_after: run_after(kind, request.at, request.delay, now).map_err(|e| invalid("delay", e))?,
+            run_after: request.at,
+            delay: request.delay,
             priority: request.priority,
             dedup: request.dedup.map(dedup).transpose().map_err(|e| invalid("dedup", e))?,
             provider: kind.provider.clone(),
@@ -308,13 +310,13 @@ fn group(
     }
 }
 
-fn run_after(kind: &Kind, at: Option<Ms>, delay: Option<Duration>, now: Ms) -> Result<Option<Ms>, String> {
+fn one_time(kind: &Kind, at: Option<Ms>, delay: Option<Duration>) -> Result<(), String> {
     match (at, delay) {
         (Some(_), _) | (_, Some(_)) if kind.terms.external => {
             Err("a job of an external provider has no time of its own: the app makes the call, now".into())
         }
         (Some(_), Some(_)) => Err("a time and a delay are both given: leave one out".into()),
-        (at, delay) => Ok(at.or(delay.map(|span| now.plus(span)))),
+        (Some(_), None) | (None, _) => Ok(()),
     }
 }
 

@@ -64,7 +64,7 @@ fn placeholders_are_filled_in_wherever_a_request_is_made_or_refused_where_nothin
         kind("key='k:{id}'\nrequest={path='/x',headers={X-Ref='{$wire_key}',X-To='{to.name}'}}").unwrap();
     let ask = |payload: &str| {
         let request = super::Request { kind: "k".into(), payload: payload.into(), ..Default::default() };
-        good.prepare(request, crate::clock::Ms(0)).map(|_| ()).map_err(|e| e.message)
+        good.prepare(request).map(|_| ()).map_err(|e| e.message)
     };
     assert_eq!(ask(r#"{"id":1,"to":{"name":"A"}}"#), Ok(()));
     for (payload, says) in [

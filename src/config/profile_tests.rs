@@ -131,7 +131,7 @@ fn a_raw_key_that_does_not_fit_is_refused_when_the_job_is_asked_for() {
     let ask = |id: &str| {
         let payload = format!("{{\"id\":\"{id}\"}}");
         let request = Request { kind: "pay".into(), payload, ..Request::default() };
-        config.prepare(request, crate::clock::Ms(0))
+        config.prepare(request)
     };
     assert!(ask("123456789").is_ok());
     for id in ["1234567890", "ü", "a b"] {

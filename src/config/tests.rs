@@ -445,7 +445,7 @@ fn request(kind: &str, payload: &str) -> Request {
 }
 
 fn prepare(request: Request) -> Result<NewJob, Refusal> {
-    example().prepare(request, Ms(1000))
+    example().prepare(request)
 }
 
 /// Asserts that the request is refused with this code and these words.
@@ -528,7 +528,7 @@ fn fields_that_are_missing_null_or_empty_are_named_when_the_job_is_asked_for() {
     }
     assert_eq!(prepare(without("amount_minor", "9223372036854775807")).unwrap().amount_minor, Some(i64::MAX));
     let text = EXAMPLE.replacen("reference = \"{$key}\" } }", "note = \"{note}\" } }", 1);
-    let refusal = parse(&text).unwrap().prepare(request("payout", PAYLOAD), Ms(0)).unwrap_err();
+    let refusal = parse(&text).unwrap().prepare(request("payout", PAYLOAD)).unwrap_err();
     assert_eq!(refusal.message, "kind payout: payload: request.body: the payload has no field {note}");
 }
 
@@ -558,7 +558,7 @@ fn card_numbers_are_refused_everywhere_and_never_repeated() {
         assert!(!refusal.message.contains("1111"), "{refusal}");
     }
     let allowing = parse(&format!("[limits]\ncard_numbers = 'allow'\n{EXAMPLE}")).unwrap();
-    assert!(allowing.prepare(mail(&format!(r#"{{"a":"{pan}"}}"#)), Ms(0)).is_ok());
+    assert!(allowing.prepare(mail(&format!(r#"{{"a":"{pan}"}}"#))).is_ok());
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn order_delay_and_dedup_are_checked() {
     refused(Request { delay: Some(minute), ..charge() }, Code::Invalid, "no time of its own");
     let job = prepare(Request { delay: Some(minute), sequence: Some(3), group: Some("g".into()), ..mail() })
         .unwrap();
-    assert_eq!((job.run_after, job.sequence), (Some(Ms(61_000)), Some(3)));
+    assert_eq!((job.run_after, job.delay, job.sequence), (None, Some(Duration::from_secs(60)), Some(3)));
     let charge = prepare(charge()).unwrap();
     assert_eq!(charge.external, Some(Duration::from_secs(72 * 3600)));
 }

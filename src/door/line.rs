@@ -7,12 +7,12 @@ use crate::json::{self, Json};
 use std::io::BufRead;
 
 /// The job of a line; `None` if the line is empty.
-pub fn job_of_line(config: &Config, text: &[u8], now: Ms) -> Result<Option<NewJob>, Refusal> {
+pub fn job_of_line(config: &Config, text: &[u8]) -> Result<Option<NewJob>, Refusal> {
     let text = std::str::from_utf8(text).map_err(|_| invalid("the line is not UTF-8".into()))?;
     if text.trim().is_empty() {
         return Ok(None);
     }
-    config.prepare(request(text).map_err(invalid)?, now).map(Some)
+    config.prepare(request(text).map_err(invalid)?).map(Some)
 }
 
 fn invalid(why: String) -> Refusal {

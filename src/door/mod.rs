@@ -10,7 +10,6 @@ pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 pub use line::{Line, Lines, job_of_line, request};
 
-use crate::clock::Ms;
 use crate::config::{Config, Request};
 use crate::job::{Code, JobId, Reason, Refusal};
 use crate::outcome::Class;
@@ -53,14 +52,8 @@ pub fn known_kind(config: &Config, kind: &str) -> Result<(), String> {
 
 /// New content for a job, checked like any other, under the key that the job has. `money`: account, amount and currency
 /// may change as well.
-pub fn amendment(
-    config: &Config,
-    story: &Story,
-    payload: String,
-    money: bool,
-    now: Ms,
-) -> Result<Amendment, Refusal> {
-    let content = config.prepare(amended(config, story, payload)?, now)?;
+pub fn amendment(config: &Config, story: &Story, payload: String, money: bool) -> Result<Amendment, Refusal> {
+    let content = config.prepare(amended(config, story, payload)?)?;
     Ok(Amendment { content, money })
 }
 

@@ -199,7 +199,7 @@ fn enqueue(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
         ));
     }
     request.key = request.key.or(header);
-    let job = ask.app.config.prepare(request, ask.app.clock.now())?;
+    let job = ask.app.config.prepare(request)?;
     let enqueued = ask.app.store.enqueue(job, &ask.actor)?;
     ask.app.worker.wake();
     let status = if matches!(enqueued, crate::store::Enqueued::Created(_)) { 201 } else { 200 };
@@ -310,7 +310,7 @@ fn replay(ask: &Ask<'_>, body: &mut Body) -> Result<Response, Problem> {
     let amendment: Option<Amendment> = match payload {
         Some(payload) => {
             let (story, text) = (app.store.story_of(id)?, payload.get().to_string());
-            Some(door::amendment(&app.config, &story, text, amend_money, app.clock.now())?)
+            Some(door::amendment(&app.config, &story, text, amend_money)?)
         }
         None if amend_money => return Err(Problem::invalid("amend_money needs a payload")),
         None => None,

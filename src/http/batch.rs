@@ -96,8 +96,7 @@ impl Batch<'_> {
     }
 
     fn read(&mut self, line: Line) {
-        let now = self.app.clock.now();
-        match line.text.and_then(|text| job_of_line(&self.app.config, &text, now)) {
+        match line.text.and_then(|text| job_of_line(&self.app.config, &text)) {
             Ok(None) => {}
             Ok(Some(job)) => {
                 self.bytes += job.payload.len();

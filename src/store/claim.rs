@@ -8,7 +8,7 @@ use super::history::{Action, Entry};
 use super::{
     Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside,
 };
-use crate::clock::{Clock, Ms};
+use crate::clock::Ms;
 use crate::decide::{Family, Plan, may_do_it_twice, still_safe};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Lease, Reason, State, Step};
@@ -98,10 +98,10 @@ impl Store {
         self.give_back_doubtful()?;
         let leased = Arc::new(Mutex::new(Vec::new()));
         let claim_as = |careful| {
-            let (desk, clock, worker) = (Arc::clone(&self.desk), Arc::clone(&self.clock), owner.clone());
+            let (desk, worker) = (Arc::clone(&self.desk), owner.clone());
             let inside = Arc::clone(&leased);
             self.write(move |tx| {
-                let claimed = claim(tx, desk.as_ref(), clock.as_ref(), &worker, most, lease, careful)?;
+                let claimed = claim(tx, desk.as_ref(), &worker, most, lease, careful)?;
                 *lock(&inside) = claimed.claims.iter().map(Claim::lease).collect();
                 Ok(claimed)
             })
@@ -190,13 +190,12 @@ impl Store {
 pub(super) fn claim(
     tx: &Tx<'_>,
     desk: &dyn Desk,
-    clock: &dyn Clock,
     owner: &Owner,
     most: usize,
     lease: Duration,
     careful: bool,
 ) -> Result<Claimed, StoreError> {
-    Round { tx, desk, owner, now: Store::present(clock), lease, careful }.claim(most)
+    Round { tx, desk, owner, now: tx.present(), lease, careful }.claim(most)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,6 @@
 //! The door: one job and its intent in one transaction, or the answer that the key had before.
 
+use super::clocks::Known;
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
 use super::{Store, StoreError, Tx, backup, doubt, history, order, rows, schema};
@@ -128,8 +129,11 @@ pub fn enqueue_in(
     if let Some(copied) = backup::marked(conn)? {
         return Err(backup::refusal(copied));
     }
-    let tx = Tx::new(conn, clock.now());
+    let tx = Tx::new(conn, clock.both());
+    let mut clocks = Known::default();
+    clocks.read(conn)?;
     let answer = tx.part(|| {
+        clocks.compare(&tx, clock)?;
         let answer = kept(enqueue(&tx, job, namespace, None, actor))?;
         tx.flush()?;
         Ok(answer)
@@ -320,7 +324,8 @@ fn insert_job(
     let now = tx.now();
     let run_after = match job.external {
         Some(within) => now.plus(within),
-        None => job.run_after.unwrap_or(now),
+        // Reckoned here, by a clock that was compared in this very transaction.
+        None => job.run_after.unwrap_or(now.plus(job.delay.unwrap_or_default())),
     };
     let state = if job.external.is_some() {
         State::Unknown

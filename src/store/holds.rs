@@ -44,6 +44,8 @@ pub struct Paused {
     pub held: Option<Ms>,
     /// Until.
     pub until: Option<Ms>,
+    /// That was set then.
+    until_set: Option<Ms>,
     /// Why.
     pub why: Option<String>,
     /// The job that is let through.
@@ -69,7 +71,7 @@ impl Paused {
 }
 
 const READ: &str = "SELECT failures, held_ms, until_ms, why, probe_job, paused_ms, tokens, tokens_ms,
-    coalesce(paused_why, 'paused by ' || paused_by)
+    coalesce(paused_why, 'paused by ' || paused_by), until_set_ms
   FROM onceward_holds WHERE scope = 'provider' AND name = ?1";
 
 /// The row of a provider; the empty one if nothing was ever wrong.
@@ -87,6 +89,7 @@ pub fn read(conn: &Connection, provider: &str) -> Result<Paused, StoreError> {
                 failures: row.get::<_, i64>(0)?.clamp(0, u32::MAX.into()).try_into().unwrap_or(0),
                 held: held.as_ref().map(|held| held.0),
                 until: held.as_ref().map(|held| held.1),
+                until_set: ms(9)?.filter(|_| held.is_some()),
                 probe: row.get::<_, Option<i64>>(4)?.map(JobId).filter(|_| held.is_some()),
                 why: held.map(|held| held.2),
                 paused: ms(5)?,
@@ -98,10 +101,10 @@ pub fn read(conn: &Connection, provider: &str) -> Result<Paused, StoreError> {
     Ok(row.unwrap_or_default())
 }
 
-const WRITE: &str = "INSERT INTO onceward_holds (scope, name, failures, held_ms, until_ms, why, probe_job, tokens, tokens_ms)
-  VALUES ('provider', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+const WRITE: &str = "INSERT INTO onceward_holds (scope, name, failures, held_ms, until_ms, why, probe_job, tokens, tokens_ms, until_set_ms)
+  VALUES ('provider', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
   ON CONFLICT (scope, name) DO UPDATE SET failures = ?2, held_ms = ?3, until_ms = ?4, why = ?5, probe_job = ?6,
-    tokens = ?7, tokens_ms = ?8";
+    tokens = ?7, tokens_ms = ?8, until_set_ms = ?9";
 
 fn write(tx: &Tx<'_>, provider: &str, row: &Paused) -> Result<(), StoreError> {
     tx.conn().prepare_cached(WRITE)?.execute((
@@ -113,6 +116,7 @@ fn write(tx: &Tx<'_>, provider: &str, row: &Paused) -> Result<(), StoreError> {
         row.probe.map(|id| id.0),
         row.tokens.map(|(tokens, _)| tokens),
         row.tokens.map(|(_, at)| at.0),
+        row.until_set.map(|at| at.0),
     ))?;
     Ok(())
 }
@@ -209,6 +213,7 @@ pub fn note(
     let hold = |row: &mut Paused, why: String| {
         row.held = row.held.or(Some(tx.now()));
         row.until = Some(tx.now().plus(terms.cool_down));
+        row.until_set = Some(tx.now());
         row.why = Some(why);
         row.probe = None;
     };
@@ -218,7 +223,8 @@ pub fn note(
             row.failures = 0;
             // A call that began before the hold proves nothing about it; only the probe ends it.
             if was_probe {
-                (row.held, row.until, row.why, row.probe) = (None, None, None, None);
+                (row.held, row.until, row.until_set) = (None, None, None);
+                (row.why, row.probe) = (None, None);
             }
         }
         Signal::Failure => {

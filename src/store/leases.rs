@@ -4,13 +4,14 @@
 //! back when the process dies, however it dies. A lease is taken over only from an owner whose lock can be had, and
 //! then at once; time alone takes nothing over, so a laptop that slept or a clock that jumped is not taken for a crash.
 
+use super::clocks::seen;
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::Action;
 use super::life::{self, Life};
 use super::record::Recorder;
 use super::set_aside::{CallOut, set_aside};
 use super::{Store, StoreError, Tx, holds, rows, schema};
-use crate::clock::{Ms, millis};
+use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, Step};
 use crate::outcome::{Class, Outcome, Phase};
@@ -200,11 +201,10 @@ impl Store {
         nonce: &str,
         proved: bool,
     ) -> Result<(usize, Option<StoreError>), StoreError> {
-        let (desk, clock, namespace) =
-            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.namespace));
         let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
         self.write(move |tx| {
-            let now = Store::present(clock.as_ref());
+            let now = tx.present();
             let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
             let left: Vec<(i64, String, String, i64)> = tx
                 .conn()
@@ -236,94 +236,18 @@ impl Store {
             Ok((taken, bad))
         })
     }
-
-    /// Looks for a clock that was set back while no worker ran: the highest time on file lies ahead of now. Returns by
-    /// how much the due times of retries and look-ups were moved back.
-    pub fn notice_set_back(&self) -> Result<Duration, StoreError> {
-        self.write(|tx| {
-            let highest =
-                schema::meta(tx.conn(), "highest_ms")?.and_then(|v| v.parse().ok()).map_or(tx.now(), Ms);
-            let back = highest.since(tx.now());
-            // Two processes on one machine may read the clock a moment apart.
-            if back > Duration::from_secs(2) {
-                set_back(tx, back)?;
-                return Ok(back);
-            }
-            Ok(Duration::ZERO)
-        })
-    }
-
-    /// The wall clock was set back by `back` while this process ran, not before `since` by the clock as it now is. Every
-    /// worker of the file sees that; the first to say so moves the due times, and the others find it done, however late they
-    /// say so.
-    pub fn set_back(&self, back: Duration, since: Ms) -> Result<(), StoreError> {
-        self.write(move |tx| {
-            let last = schema::meta(tx.conn(), SET_BACK)?.and_then(|v| v.parse().ok()).map(Ms);
-            if last.is_some_and(|at| at <= tx.now() && at.plus(SAME_SET_BACK) > since) {
-                return Ok(());
-            }
-            set_back(tx, back)
-        })
-    }
 }
 
 /// This program, in the event of a worker's start.
 const PROGRAM: &str = concat!("onceward ", env!("CARGO_PKG_VERSION"));
-/// When, by the clock as it then was, the last set-back was written down.
-const SET_BACK: &str = "set_back_ms";
-/// Workers look at the clock each second, so within this they speak of the same set-back.
-const SAME_SET_BACK: Duration = Duration::from_secs(5);
 const LEFT: &str = "SELECT id, lease_step, lease_phase, lease_started_ms FROM onceward_jobs
   WHERE state = 'running' AND lease_owner = ?1 AND (?2 OR lease_expires_ms < ?3) ORDER BY id";
 const RUNS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_jobs WHERE state = 'running' AND lease_owner = ?1)";
-
-/// Keeps the highest time seen, by which the next start notices a clock that was set back meanwhile.
-fn seen(tx: &Tx<'_>) -> Result<(), StoreError> {
-    tx.conn().prepare_cached(HIGHEST)?.execute([tx.now().0.to_string()])?;
-    Ok(())
-}
-
-const HIGHEST: &str = "UPDATE onceward_meta SET value = ?1
-  WHERE name = 'highest_ms' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)";
 
 fn gone(tx: &Tx<'_>, nonce: &str) -> Result<(), StoreError> {
     tx.conn()
         .prepare_cached("UPDATE onceward_owners SET gone_ms = ?2 WHERE nonce = ?1")?
         .execute((nonce, tx.now().0))?;
-    Ok(())
-}
-
-/// Retries and look-ups keep their distance from now, so nothing freezes; times that an app asked for stay.
-fn set_back(tx: &Tx<'_>, back: Duration) -> Result<(), StoreError> {
-    let moved = tx.conn().execute(
-        "UPDATE onceward_jobs SET run_after_ms = run_after_ms - ?1
-         WHERE state IN ('scheduled','ready','waiting','running','unknown') AND due_by_app = 0",
-        [millis(back)],
-    )?;
-    // What is in doubt or on its way would else grow old only from a time that is yet to come.
-    tx.conn().execute(
-        "UPDATE onceward_jobs SET age_from_ms = age_from_ms - ?1 WHERE age_from_ms > ?2
-           AND state NOT IN ('settled','cancelled')",
-        (millis(back), tx.now().0),
-    )?;
-    tx.conn().execute(
-        "UPDATE onceward_holds SET until_ms = until_ms - ?1, tokens_ms = tokens_ms - ?1",
-        [millis(back)],
-    )?;
-    tx.conn()
-        .execute("UPDATE onceward_meta SET value = ?1 WHERE name = 'highest_ms'", [tx.now().0.to_string()])?;
-    tx.conn().execute(
-        "INSERT INTO onceward_meta (name, value) VALUES (?1, ?2)
-         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (SET_BACK, tx.now().0.to_string()),
-    )?;
-    tx.count("clock_set_backs", 1);
-    let (here, detail) =
-        (events::here(), format!("set back by {} ms; {moved} due times moved with it", millis(back)));
-    let actor = format!("worker:{here}");
-    let event = Event::new(EventAction::Clock, EventScope::Store, "clock", &actor);
-    events::record(tx, Event { detail: Some(&detail), ..event })?;
-    log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back.as_secs());
     Ok(())
 }
 

@@ -77,7 +77,7 @@ fn steps(conn: &Connection, from: i64, copy: &Path, now: Ms) -> Result<(), Store
     let name = copy.file_name().unwrap_or_default().to_string_lossy();
     let detail = format!("schema {from} to {}; the copy is {name}", schema::VERSION);
     let event = Event::new(EventAction::Migrate, EventScope::Store, "schema", &actor);
-    events::record(&Tx::new(conn, now), Event { detail: Some(&detail), ..event })
+    events::record(&Tx::new(conn, (now, 0)), Event { detail: Some(&detail), ..event })
 }
 
 /// A failed COMMIT is not a no: the file is opened anew, its log folded into it, and its version read. Old: an error, and

@@ -10,6 +10,7 @@ mod audit;
 mod backup;
 mod browse;
 mod claim;
+mod clocks;
 mod deeds;
 mod doubt;
 mod enqueue;
@@ -46,6 +47,7 @@ mod set_aside;
 mod statement;
 mod totals;
 mod trail;
+mod tx;
 mod writer;
 
 pub use alerts::Sighting;
@@ -76,7 +78,7 @@ pub use restore::{Fate, InDoubt, OpenRestore, Restored, Restoring, Said};
 pub use schedules::Turn;
 pub use statement::{Counterpart, Statement, StatementLine};
 pub use trail::{EventPage, EventRow, TrailFilter, TrailPage, TrailRow};
-pub use writer::Tx;
+pub use tx::Tx;
 
 use crate::clock::{Clock, Ms};
 use crate::decide::{Now, Terms};
@@ -398,7 +400,8 @@ impl Store {
 
     /// The present, with fresh jitter.
     fn present(clock: &dyn Clock) -> Now {
-        Now { wall: clock.now(), boot: clock.boot_ms(), jitter: fastrand::f64() }
+        let (wall, boot) = clock.both();
+        Now { wall, boot, jitter: fastrand::f64() }
     }
 }
 

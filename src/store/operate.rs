@@ -76,14 +76,13 @@ impl Store {
         actor: &str,
         mut change: impl FnMut(&Work<'_>) -> Result<Answer, StoreError> + Send + 'static,
     ) -> Result<State, StoreError> {
-        let (desk, clock, namespace) =
-            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.namespace));
         let actor = actor.to_string();
         let answer = self.write(move |tx| {
             let Some((job, intent)) = rows::load(tx.conn(), id)? else {
                 return Ok(Err(Refusal::new(Code::NotFound, format!("there is no job {id}"))));
             };
-            let now = Store::present(clock.as_ref());
+            let now = tx.present();
             change(&Work { tx, desk: desk.as_ref(), namespace: &namespace, now, job, intent, actor: &actor })
         })?;
         answer.map_err(StoreError::Refused)

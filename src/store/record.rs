@@ -89,21 +89,19 @@ impl Store {
         shared: &Arc<(Claim, Outcome)>,
         next: Option<Want>,
     ) -> Result<(Recorded, Option<Claim>), StoreError> {
-        let (desk, clock, namespace) =
-            (Arc::clone(&self.desk), Arc::clone(&self.clock), Arc::clone(&self.namespace));
+        let (desk, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.namespace));
         let inside = Arc::clone(shared);
         let leased = Arc::new(Mutex::new(None));
         let lease = Arc::clone(&leased);
         let result = self.write(move |tx| {
             let (claim, outcome) = &*inside;
-            let now = Store::present(clock.as_ref());
+            let now = tx.present();
             let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
             let recorded = recorder.record(claim, outcome)?;
             *lock(&lease) = None;
             let Some(want) = next.as_ref().filter(|want| (want.still)()) else { return Ok((recorded, None)) };
             let owner = &claim.owner;
-            let claimed =
-                super::claim::claim(tx, desk.as_ref(), clock.as_ref(), owner, 1, want.lease, false)?;
+            let claimed = super::claim::claim(tx, desk.as_ref(), owner, 1, want.lease, false)?;
             let next = claimed.claims.into_iter().next();
             *lock(&lease) = next.as_ref().map(Claim::lease);
             Ok((recorded, next))
@@ -289,7 +287,7 @@ impl Recorder<'_> {
             run_after,
             attempts: job.attempts.saturating_sub(u32::from(decision.refund)),
             pauses: job.pauses.saturating_add(u32::from(on_its_way)),
-            age_from: job.age_from.or(decision.left.then_some(outcome.started)),
+            age_from: job.age_from.or(decision.left.then_some(outcome.started.min(self.now.wall))),
             error_class: (state != State::Settled).then_some(outcome.class),
             last_error: if state == State::Settled {
                 None

@@ -170,11 +170,10 @@ impl Store {
     }
 
     fn mark_restored(&self, how: &Restoring, aside: Vec<(PathBuf, PathBuf)>) -> Result<Restored, StoreError> {
-        let (desk, clock, namespace) =
-            (Arc::clone(self.desk()), Arc::clone(self.clock()), Arc::clone(&self.namespace));
+        let (desk, namespace) = (Arc::clone(self.desk()), Arc::clone(&self.namespace));
         let how = how.clone();
         self.write_even_marked(move |tx| {
-            let now = Store::present(clock.as_ref());
+            let now = tx.present();
             let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
             Mark { tx, recorder, how: &how, aside: aside.clone() }.apply()
         })

@@ -175,6 +175,7 @@ impl Bench {
             group: None,
             sequence: None,
             run_after: None,
+            delay: None,
             priority: 0,
             dedup: None,
             provider: Some(format!("{kind}-bank")),

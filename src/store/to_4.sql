@@ -6,6 +6,7 @@ ALTER TABLE onceward_intents ADD COLUMN proved INTEGER NOT NULL DEFAULT 0 CHECK 
 ALTER TABLE onceward_intents ADD COLUMN refused_directly INTEGER NOT NULL DEFAULT 0 CHECK (refused_directly IN (0,1));
 ALTER TABLE onceward_intents ADD COLUMN waits_for_app_ms INTEGER;
 ALTER TABLE onceward_jobs ADD COLUMN lease_boot_ms INTEGER;
+ALTER TABLE onceward_holds ADD COLUMN until_set_ms INTEGER;
 CREATE TABLE onceward_generations (
   intent_id  INTEGER NOT NULL REFERENCES onceward_intents (id),
   generation INTEGER NOT NULL CHECK (generation >= 1),

@@ -9,8 +9,10 @@
 //! an fsync error the rows may be there when the file is next opened. Its callers are told so, and the connection is
 //! opened anew with a truncating checkpoint before anything else is written, and so before anything else is sent.
 
-use super::{StoreError, hours, schema};
-use crate::clock::{Clock, Ms};
+use super::clocks::Known;
+use super::tx::flush;
+use super::{StoreError, Tx, schema};
+use crate::clock::Clock;
 use crate::pace::Pace;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rusqlite::Connection;
@@ -24,65 +26,6 @@ use std::time::{Duration, Instant};
 
 /// A batch takes no more work after this long.
 const BATCH: Duration = Duration::from_millis(50);
-
-/// The write transaction as a piece of work sees it.
-pub struct Tx<'c> {
-    conn: &'c Connection,
-    now: Ms,
-    counts: RefCell<BTreeMap<String, i64>>,
-    failed: i64,
-}
-
-impl<'c> Tx<'c> {
-    /// The transaction that is open on this connection.
-    pub(super) fn new(conn: &'c Connection, now: Ms) -> Tx<'c> {
-        Tx { conn, now, counts: RefCell::default(), failed: 0 }
-    }
-
-    /// By how much a claim raises a job's token: one more than COMMITs failed in this process. So a lease that one of them
-    /// may have written has a token that no later claim gives again.
-    pub(super) fn rise(&self) -> i64 {
-        self.failed.saturating_add(1)
-    }
-
-    /// The connection, inside its transaction.
-    pub fn conn(&self) -> &Connection {
-        self.conn
-    }
-
-    /// The wall clock when the work began.
-    pub fn now(&self) -> Ms {
-        self.now
-    }
-
-    /// Adds to a figure of onceward_counters, if the work succeeds.
-    pub fn count(&self, name: impl Into<String>, by: i64) {
-        *self.counts.borrow_mut().entry(name.into()).or_default() += by;
-    }
-
-    /// Runs a part of the work in a savepoint of its own: its error undoes the part with its figures, and no more.
-    pub(super) fn part<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let step = |sql: &str| self.conn.prepare_cached(sql)?.execute([]);
-        let before = self.counts.borrow().clone();
-        step("SAVEPOINT onceward_part")?;
-        let result = work();
-        // After some errors SQLite has rolled everything back, and there is no savepoint to return to.
-        if self.conn.is_autocommit() {
-            return result.and(Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into())));
-        }
-        if result.is_err() {
-            *self.counts.borrow_mut() = before;
-            step("ROLLBACK TO onceward_part")?;
-        }
-        step("RELEASE onceward_part")?;
-        result
-    }
-
-    /// Writes the figures that were counted, inside the transaction.
-    pub(super) fn flush(&self) -> Result<(), StoreError> {
-        flush(self.conn, &self.counts.take(), self.now)
-    }
-}
 
 type Listener = Box<dyn Fn() + Send>;
 
@@ -125,6 +68,8 @@ impl Writer {
             doubted: false,
             failed: 0,
             waits: 0,
+            clocks: RefCell::default(),
+            uncompared: Pace::default(),
         };
         let inner =
             Arc::new(Inner { line: Mutex::default(), desk: Mutex::new(desk), listener: Mutex::default() });
@@ -330,6 +275,10 @@ struct Desk {
     failed: i64,
     /// Transactions that another program's lock kept waiting, and that are not counted in the file yet.
     waits: i64,
+    /// The clocks as the last transaction found them.
+    clocks: RefCell<Known>,
+    /// How often it is said that a clock that was set cannot be written down.
+    uncompared: Pace,
 }
 
 /// The log is folded into the file when nothing was written for this long.
@@ -398,7 +347,14 @@ impl Desk {
     fn begin(&mut self) -> Result<(), Trouble> {
         let (waited, begun) = begin(self.connected()?);
         self.waits = self.waits.saturating_add(i64::from(waited));
-        begun
+        begun?;
+        match self.conn.as_ref().map_or(Err(StoreError::Closed), |conn| self.clocks.get_mut().read(conn)) {
+            Ok(()) => Ok(()),
+            Err(e) => {
+                self.conn.iter().for_each(roll_back);
+                Err(Trouble::Undone(e))
+            }
+        }
     }
 
     /// The figures of a transaction at its beginning.
@@ -411,6 +367,7 @@ impl Desk {
     fn written_down(&mut self) {
         self.waits = 0;
         self.doubts.over();
+        self.clocks.get_mut().stands();
     }
 
     /// Writes for the first in line and for those behind.
@@ -513,15 +470,21 @@ impl Desk {
         piece: &mut dyn Piece,
         counts: &mut BTreeMap<String, i64>,
     ) -> Result<(), StoreError> {
-        let tx = Tx { failed: self.failed, ..Tx::new(conn, self.clock.now()) };
-        let keep = piece.run(&tx);
+        let tx = Tx::after(self.failed, conn, self.clock.both());
+        // A step that cannot be written down holds nothing else up; the next transaction finds it again.
+        if let Err(e) = self.clocks.borrow_mut().compare(&tx, self.clock.as_ref())
+            && self.uncompared.due()
+        {
+            log::error!("a clock that was set could not be written down: {e}");
+        }
+        let keep = !conn.is_autocommit() && piece.run(&tx);
         if conn.is_autocommit() {
             return Err(StoreError::Sqlite("SQLite rolled the whole transaction back".into()));
         }
         if !keep {
             return Err(StoreError::Sqlite("it was given up".into()));
         }
-        for (name, by) in tx.counts.into_inner() {
+        for (name, by) in tx.into_counts() {
             *counts.entry(name).or_default() += by;
         }
         Ok(())
@@ -647,16 +610,4 @@ fn roll_back(conn: &Connection) {
     {
         log::error!("ROLLBACK failed: {e}");
     }
-}
-
-/// Adds the batch's figures, one row a name however many pieces changed it. The CAST holds a figure that somebody wrote too
-/// large at its end: a sum that is no integer would be refused, and with it each write.
-const ADD: &str = "INSERT INTO onceward_counters (name, value) VALUES (?1, ?2)
-  ON CONFLICT (name) DO UPDATE SET value = CAST(value + excluded.value AS INTEGER)";
-
-fn flush(conn: &Connection, counts: &BTreeMap<String, i64>, now: Ms) -> Result<(), StoreError> {
-    for (name, by) in counts.iter().filter(|(_, by)| **by != 0) {
-        conn.prepare_cached(ADD)?.execute((name, by))?;
-    }
-    hours::add(conn, counts, now)
 }

@@ -239,6 +239,6 @@ fn job(
         key: Some(format!("alert:{subject}:{}", now.rfc3339())),
         ..Request::default()
     };
-    let made = config.prepare(request, now);
+    let made = config.prepare(request);
     made.inspect_err(|refusal| log::error!("the alert {subject} was refused: {}", refusal.message)).ok()
 }

@@ -1,10 +1,9 @@
 //! The keeper: a thread that renews leases, takes over from dead workers, makes the jobs of schedules that come due,
-//! and watches clock, disk and slow handlers.
+//! and watches disk and slow handlers.
 
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use super::{alerts, anchor};
-use crate::clock::{Ms, millis};
 use crate::pace::Pace;
 use crate::store::{Owner, StoreError};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -18,8 +17,6 @@ use std::time::{Duration, Instant};
 const ROUND: Duration = Duration::from_secs(1);
 /// An anchor that could not be written is tried again after this.
 const UNANCHORED: Duration = Duration::from_secs(60);
-/// A wall clock that lags the monotonic one by less than this was not set back, only read at another moment.
-const SET_BACK_MIN_MS: i64 = 2000;
 
 /// Ends the keeper when it is dropped.
 pub struct Keeper {
@@ -55,7 +52,6 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name("onceward-keeper".into())
         .spawn(move || {
-            let mut watch = Watch::new(shared.store.clock().now().0);
             let mut renewed = Instant::now();
             let (unrenewed, unseen) = (Pace::default(), Pace::default());
             let mut alerts = alerts::Watch::default();
@@ -77,7 +73,6 @@ pub fn start(
                     }
                     complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
                     look_at_disk(&shared, options.free_disk);
-                    watch.look(&shared);
                     shared.trade.handlers().name_overdue();
                     if rota.look(&shared.store) {
                         wake.wake();
@@ -114,45 +109,6 @@ fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
     }
 }
 
-/// The wall clock as the monotonic one would have it.
-struct Watch {
-    wall: i64,
-    at: Instant,
-    /// A set-back that is to be recorded, and the last look before it, by the clock as it is since.
-    owed: Duration,
-    since: Ms,
-    unrecorded: Pace,
-}
-
-impl Watch {
-    fn new(wall: i64) -> Watch {
-        Watch { wall, at: Instant::now(), owed: Duration::ZERO, since: Ms(wall), unrecorded: Pace::default() }
-    }
-
-    fn look(&mut self, shared: &Shared) {
-        let clock = shared.store.clock();
-        let (peak, wall, at) = (clock.take_peak().0, clock.now().0, Instant::now());
-        let expected = self.wall.saturating_add(millis(at.duration_since(self.at)));
-        // Times that were read and written while the clock stood ahead for a moment count as well.
-        let back = expected.max(peak).saturating_sub(wall);
-        if back > SET_BACK_MIN_MS {
-            if self.owed.is_zero() {
-                self.since = Ms(self.wall.saturating_sub(back));
-            }
-            self.owed = self.owed.saturating_add(Duration::from_millis(back.unsigned_abs()));
-        }
-        (self.wall, self.at) = (wall, at);
-        if self.owed.is_zero() {
-            return;
-        }
-        let set_back = shared.store.set_back(self.owed, self.since);
-        if set_back.is_ok() {
-            self.owed = Duration::ZERO;
-        }
-        complain("a clock that was set back could not be recorded", &self.unrecorded, set_back);
-    }
-}
-
 /// Below the floor nothing is claimed: what is claimed must be recordable.
 pub fn look_at_disk(shared: &Shared, floor: u64) {
     let folder = shared.store.path().parent().filter(|p| !p.as_os_str().is_empty());
@@ -170,49 +126,5 @@ pub fn look_at_disk(shared: &Shared, floor: u64) {
         );
     } else if !low && shared.disk_told.over() {
         log::warn!("there is room on the disk again: {free} bytes are free");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::{Clock, ManualClock};
-    use crate::config::Config;
-    use crate::store::{Desk, Store};
-    use crate::worker::Trade;
-
-    #[test]
-    fn a_set_back_that_cannot_be_recorded_is_not_forgotten() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = Config::parse("", &dir.path().join("onceward.toml")).unwrap();
-        let manual = Arc::new(ManualClock::at(Ms(1_800_000_000_000)));
-        let clock: Arc<dyn Clock> = manual.clone();
-        let trade = Arc::new(Trade::new(Arc::new(config), Arc::clone(&clock)));
-        let file = crate::store::Options { create: true, namespace: String::new(), watch: None };
-        let desk: Arc<dyn Desk> = trade.clone();
-        let store = Arc::new(Store::open(&dir.path().join("t.db"), file, Arc::clone(&clock), desk).unwrap());
-        let shared = Shared::new(store, trade, Duration::from_secs(60), &Stop::new());
-        let sql = |text: &'static str| {
-            shared.store.write(move |tx| Ok(tx.conn().execute_batch(text)?)).unwrap();
-        };
-        let recorded = || {
-            shared
-                .store
-                .write(|tx| {
-                    let events = "SELECT count(*) FROM onceward_events WHERE action = 'clock'";
-                    Ok(tx.conn().query_row(events, [], |row| row.get::<_, i64>(0))?)
-                })
-                .unwrap()
-        };
-        let mut watch = Watch::new(clock.now().0);
-        sql("ALTER TABLE onceward_holds RENAME TO gone");
-        manual.step(-3_600_000);
-        watch.look(&shared);
-        watch.look(&shared);
-        sql("ALTER TABLE gone RENAME TO onceward_holds");
-        assert_eq!(recorded(), 0);
-        watch.look(&shared);
-        watch.look(&shared);
-        assert_eq!((recorded(), watch.owed), (1, Duration::ZERO));
     }
 }

@@ -244,7 +244,6 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     if let Some(anchor) = &trade.config().anchor {
         anchor::refuse_rolled_back(&store, &anchor.file)?;
     }
-    store.notice_set_back()?;
     let (owner, lock) = store.register(&options.name)?;
     note_credentials(&store, trade.config(), &owner)?;
     match store.recover(&owner) {

@@ -68,7 +68,7 @@ impl Rota {
 /// One schedule's due ticks, or as many of them as one transaction takes: the keeper has other work, and what is left is
 /// due at the next look. Returns how many jobs were made, and the mark.
 fn run(store: &Store, config: &Arc<Config>, schedule: &Arc<Schedule>) -> Result<(usize, Ms), StoreError> {
-    let (config, of, clock) = (Arc::clone(config), Arc::clone(schedule), Arc::clone(store.clock()));
+    let (config, of) = (Arc::clone(config), Arc::clone(schedule));
     let turn = store.run_schedule(schedule, move |slot| {
         let request = Request {
             kind: of.kind.clone(),
@@ -76,7 +76,7 @@ fn run(store: &Store, config: &Arc<Config>, schedule: &Arc<Schedule>) -> Result<
             key: Some(of.key(slot)),
             ..Request::default()
         };
-        config.prepare(request, clock.now())
+        config.prepare(request)
     })?;
     tell(schedule, &turn);
     Ok((turn.created, turn.mark))

@@ -89,12 +89,12 @@ fn a_write_that_dies_after_the_job_leaves_neither_job_nor_mark() {
     let desk = Desk::open(dir.path(), &format!("{DAILY}\nmissed = 'all'"), "2026-11-26T07:00:00Z");
     let schedule = &desk.config.schedules["morning"];
     let make = |desk: &Desk, dies_at: Ms| {
-        let (config, now) = (Arc::clone(&desk.config), desk.store.clock().now());
+        let config = Arc::clone(&desk.config);
         move |slot: Ms| {
             assert!(slot != dies_at, "the machine stops here");
             let key = Some(config.schedules["morning"].key(slot));
             let request = Request { kind: "sync".into(), payload: "{}".into(), key, ..Request::default() };
-            config.prepare(request, now)
+            config.prepare(request)
         }
     };
     desk.store.run_schedule(schedule, make(&desk, Ms(0))).unwrap();
@@ -241,7 +241,7 @@ fn a_tick_whose_key_is_taken_holds_nothing_up() {
     desk.look();
     let key = Some("morning:2026-11-26T08:00:00Z".to_string());
     let other = Request { kind: "sync".into(), payload: r#"{"n":1}"#.into(), key, ..Request::default() };
-    let job = desk.config.prepare(other, desk.store.clock().now()).unwrap();
+    let job = desk.config.prepare(other).unwrap();
     desk.store.enqueue(job, "test").unwrap();
     desk.clock.advance(Duration::from_secs(3600));
     assert!(!desk.look());

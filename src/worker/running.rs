@@ -34,7 +34,7 @@ impl Running {
     /// Asks for an effect: checked by the config, stored, and noticed by this worker at once. `Ok` means that it is on
     /// disk; a refusal says what to change, and changed nothing.
     pub fn enqueue(&self, request: Request) -> Result<Enqueued, StoreError> {
-        let job = self.trade.config().prepare(request, self.store.clock().now())?;
+        let job = self.trade.config().prepare(request)?;
         let enqueued = self.store.enqueue(job, "app")?;
         self.stop.wake();
         Ok(enqueued)

@@ -214,7 +214,7 @@ impl Desk for Trade {
     }
 
     fn prepare(&self, row: InboxRow, now: Ms) -> Result<NewJob, Refusal> {
-        self.config.prepare(request(row, now).map_err(|why| Refusal::new(Code::Invalid, why))?, now)
+        self.config.prepare(request(row, now).map_err(|why| Refusal::new(Code::Invalid, why))?)
     }
 
     fn row_limit(&self) -> usize {

@@ -140,7 +140,7 @@ fn no_reply_makes_the_reader_fail_and_none_is_good_news_unless_another_reading_s
         let options = Options { create: true, namespace: String::new(), watch: None };
         let store = Store::open(&dir.path().join("t.db"), options, clock.clone(), trade).unwrap();
         let line = br#"{"kind":"k","key":"k1","payload":{"amount":1250,"currency":"EUR"}}"#;
-        let job = job_of_line(&config, line, clock_now(&clock)).unwrap().unwrap();
+        let job = job_of_line(&config, line).unwrap().unwrap();
         store.enqueue(job, "test").unwrap();
         let (owner, _lock) = store.register("w:1").unwrap();
         let claimed = store.claim(&owner, 1, Duration::from_secs(60)).unwrap();
@@ -180,8 +180,4 @@ fn no_reply_makes_the_reader_fail_and_none_is_good_news_unless_another_reading_s
         }
     }
     assert!(profiles >= 12 && good > 100, "{profiles} profiles, {good} settled");
-}
-
-fn clock_now(clock: &Arc<ManualClock>) -> Ms {
-    onceward::clock::Clock::now(clock.as_ref())
 }

@@ -105,7 +105,7 @@ fn no_line_of_an_import_makes_the_reader_fail_and_what_is_taken_is_sound() {
             bytes[at] = rng.u8(..);
         }
         let shown = String::from_utf8_lossy(&bytes).into_owned();
-        match job_of_line(&config, &bytes, Ms(1_800_000_000_000)) {
+        match job_of_line(&config, &bytes) {
             Err(refusal) => assert!(!refusal.message.is_empty(), "case {n}: {shown}"),
             Ok(None) => assert!(shown.trim().is_empty(), "case {n}: {shown}"),
             Ok(Some(job)) => {

@@ -114,7 +114,7 @@ fn the_app_that_is_killed() {
     for n in 0.. {
         let request =
             Request { kind: "seat".into(), payload: format!("{{\"seat\":\"{n}\"}}"), ..Request::default() };
-        let job = config.prepare(request, store.clock().now()).expect("a job");
+        let job = config.prepare(request).expect("a job");
         store.enqueue(job, "app").expect("it is stored");
         eprintln!("ok {n}");
     }

@@ -29,7 +29,7 @@ fn enqueue_many(h: &Harness, kind: &str, count: u32, threads: u32) {
                     if n > count {
                         break;
                     }
-                    let job = config.prepare(request(kind, n), clock.now()).expect("a good job");
+                    let job = config.prepare(request(kind, n)).expect("a good job");
                     store.enqueue(job, "test").expect("stored");
                 }
             });

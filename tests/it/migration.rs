@@ -132,14 +132,14 @@ fn dying_at_any_point_of_a_migration_leaves_the_old_file_or_the_new_one() {
             assert_eq!(objects(copy), old, "point {n}");
         }
         h.run(&["list"]).ok();
-        assert_eq!(version(&path), "3", "point {n}");
+        assert_eq!(version(&path), "4", "point {n}");
         assert_eq!(content(&path), before, "point {n}");
         let (whole, unfinished) = copies(h.dir.path());
         assert!(!whole.is_empty() && unfinished == 0, "point {n}: {whole:?}");
         assert!(h.run(&["check"]).stdout.contains("28 rows"), "point {n}");
         ends.push(found);
     }
-    assert_eq!(ends.last().map(String::as_str), Some("3"), "the last point lies after the commit: {ends:?}");
+    assert_eq!(ends.last().map(String::as_str), Some("4"), "the last point lies after the commit: {ends:?}");
     assert!(ends.iter().filter(|end| *end == "1").count() + 1 == ends.len(), "{ends:?}");
 }
 
@@ -171,7 +171,7 @@ fn an_older_file_without_room_for_its_copy_or_its_steps_stays_as_it_was() {
     }
     assert!(failed > 1, "it never failed");
     disk.empty();
-    assert_eq!(version(&path), "3");
+    assert_eq!(version(&path), "4");
     assert_eq!(content(&path), before);
     assert_eq!(copies(disk.path()).0.len(), 1);
 }

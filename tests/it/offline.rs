@@ -150,7 +150,7 @@ impl Manual {
     fn sell(&self, n: usize) {
         let payload = format!(r#"{{"number":"{n:04}","amount":{n}}}"#);
         let request = Request { kind: "sale".into(), payload, ..Request::default() };
-        let job = self.config.prepare(request, self.clock.now()).expect("a good sale");
+        let job = self.config.prepare(request).expect("a good sale");
         self.store.enqueue(job, "till").expect("stored");
     }
 

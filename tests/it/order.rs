@@ -212,7 +212,7 @@ fn fifty_enqueuers_in_many_processes_make_one_job_a_key_whatever_its_state() {
             // Each begins elsewhere.
             let payload = payout((n + thread * 4) % KEYS + 1);
             let request = Request { kind: "payout".into(), payload, ..Request::default() };
-            let job = config.prepare(request, SystemClock::new().now()).expect("a good job");
+            let job = config.prepare(request).expect("a good job");
             *words.entry(store.enqueue(job, "test").expect("an answer").word()).or_default() += 1;
         }
         words

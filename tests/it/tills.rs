@@ -172,7 +172,7 @@ fn sold_by_a_wrong_clock(h: &Harness, wrong_ms: i64) {
             group: (n % 2 == 0).then(|| "till:T1".into()),
             ..Request::default()
         };
-        store.enqueue(config.prepare(request, clock.now()).expect("a good job"), "test").expect("stored");
+        store.enqueue(config.prepare(request).expect("a good job"), "test").expect("stored");
     }
 }
 

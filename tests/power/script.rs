@@ -77,7 +77,6 @@ impl Shop {
     pub fn start(&mut self) -> Told {
         let store = Arc::clone(self.store()?);
         store.check_after_crash()?;
-        store.notice_set_back()?;
         self.worker = Some(store.register("power:1")?);
         Ok(())
     }
@@ -102,7 +101,7 @@ impl Shop {
             group: group.map(String::from),
             ..Request::default()
         };
-        let job = self.trade.config().prepare(request, self.clock.now())?;
+        let job = self.trade.config().prepare(request)?;
         self.store()?.enqueue(job, "app").map(drop)
     }
 

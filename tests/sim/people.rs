@@ -2,7 +2,7 @@
 
 use crate::ops::Verb;
 use crate::oracle::{Row, ensure};
-use crate::world::{Asked, World};
+use crate::world::{Asked, Window, World};
 use fastrand::Rng;
 use onceward::clock::Clock;
 use onceward::config::Request;
@@ -36,7 +36,7 @@ impl World {
         if verb == Verb::Mismatch {
             asked.amount += 1;
         }
-        let now = self.clock.now();
+        let now = self.clock.boot_ms();
         let dedup = (verb == Verb::Enqueue && rng.u8(..5) == 0)
             .then(|| (format!("d{}", rng.u8(..2)), Duration::from_secs(rng.u64(10..1000))));
         let request = Request {
@@ -50,12 +50,12 @@ impl World {
             dedup: dedup.clone(),
             ..Request::default()
         };
-        let job = self.trade.config().prepare(request, now).map_err(|e| format!("{key}: {e}"))?;
+        let job = self.trade.config().prepare(request).map_err(|e| format!("{key}: {e}"))?;
         let known = self.oracle.by_key(&key).cloned();
-        let window = dedup.as_ref().map(|(id, window)| (asked.kind.clone(), id.clone(), now.plus(*window).0));
-        let open = window.as_ref().is_some_and(|(kind, id, _)| {
-            self.dedups.iter().any(|(k, d, until)| k == kind && d == id && *until > now.0)
-        });
+        let window = dedup.map(|(id, length)| Window { kind: asked.kind.clone(), id, opened: now, length });
+        let others = |w: &&Window| window.as_ref().is_some_and(|n| (&n.kind, &n.id) == (&w.kind, &w.id));
+        let open = self.windows.iter().filter(others).map(|w| w.open(now, self.steps()));
+        let (must, may) = open.fold((false, false), |all, one| (all.0 || one.0, all.1 || one.1));
         let answer = self.desk().enqueue(job, "app");
         match (&answer, &known) {
             (Ok(Enqueued::Duplicate(_)), Some(_)) => {
@@ -66,12 +66,12 @@ impl World {
                 ensure!(verb == Verb::Mismatch || amended, "{key}: the same content is refused: {r}");
             }
             (Ok(Enqueued::Created(_)), None) => {
-                ensure!(!open || self.disk_trouble, "{key} was made inside another's window");
+                ensure!(!must || self.disk_trouble, "{key} was made inside another's window");
                 self.asked.insert(key.clone(), asked);
-                self.dedups.extend(window);
+                self.windows.extend(window);
             }
             (Ok(Enqueued::Suppressed(_)), None) => {
-                ensure!(open || self.disk_trouble, "{key} was suppressed by nobody")
+                ensure!(may || self.disk_trouble, "{key} was suppressed by nobody")
             }
             (Err(StoreError::Refused(r)), None) => {
                 let order = matches!(r.code, Code::StaleSequence | Code::SequenceTaken);
@@ -81,7 +81,7 @@ impl World {
                 self.excuse(e)?;
                 // It may be there; whoever asked will ask again with the same key.
                 self.asked.entry(key.clone()).or_insert(asked);
-                self.dedups.extend(window);
+                self.windows.extend(window);
             }
             (Ok(other), known) => return Err(format!("{key}: {other:?} and before it {known:?}")),
         }
@@ -132,8 +132,7 @@ impl World {
                     key: Some(row.key.clone()),
                     ..Request::default()
                 };
-                let content =
-                    self.trade.config().prepare(request, self.clock.now()).map_err(|e| e.to_string())?;
+                let content = self.trade.config().prepare(request).map_err(|e| e.to_string())?;
                 self.amended.insert(row.id);
                 let answer = self.desk().replay(id, Some(Amendment { content, money: true }), "human");
                 if answer.is_ok() || matches!(answer, Err(StoreError::CommitUnknown(_))) {

@@ -54,8 +54,6 @@ pub struct Running {
     frozen: bool,
     /// Its lock file was deleted: others take its jobs when their leases are over.
     forsaken: bool,
-    /// By how much the clock was set back while it was stopped.
-    owes: Duration,
     /// Jobs whose result could not be written: it claims nothing until it is.
     unheard: BTreeSet<JobId>,
 }
@@ -71,6 +69,30 @@ pub struct Asked {
     pub delayed: bool,
 }
 
+/// A dedup window.
+pub struct Window {
+    pub kind: String,
+    pub id: String,
+    /// By the boot clock.
+    pub opened: i64,
+    pub length: Duration,
+}
+
+impl Window {
+    /// Must it suppress now, and may it? A clock that is set forward ends it early. One that is set back moves it, unless it
+    /// was opened before that time: then it may last once more as long.
+    pub fn open(&self, now: i64, steps: &[(i64, i64)]) -> (bool, bool) {
+        let since = || steps.iter().filter(|(at, _)| *at >= self.opened);
+        let (age, length) = (now - self.opened, self.length.as_millis() as i64);
+        let backs = since().filter(|(_, by)| *by < 0).count() as i64;
+        let must = age + SLACK < length && since().all(|(_, by)| *by < SLACK);
+        (must, age <= length * (1 + backs) + SLACK)
+    }
+}
+
+/// Steps of the clock that add up to less may go unnoticed.
+const SLACK: i64 = 2000;
+
 pub struct World {
     pub setup: Setup,
     dir: tempfile::TempDir,
@@ -85,7 +107,9 @@ pub struct World {
     version: u32,
     pub asked: BTreeMap<String, Asked>,
     pub amended: BTreeSet<i64>,
-    pub dedups: Vec<(String, String, i64)>,
+    pub windows: Vec<Window>,
+    /// When the wall clock was set, by the boot clock, and by how much.
+    steps: Vec<(i64, i64)>,
     pub skipped: BTreeSet<(String, i64)>,
     pub paused: BTreeSet<(String, String)>,
     /// An error of the file has been made on purpose, so callers may hear of it.
@@ -121,7 +145,8 @@ impl World {
             version: 0,
             asked: BTreeMap::new(),
             amended: BTreeSet::new(),
-            dedups: Vec::new(),
+            windows: Vec::new(),
+            steps: Vec::new(),
             skipped: BTreeSet::new(),
             paused: BTreeSet::new(),
             disk_trouble: false,
@@ -136,6 +161,10 @@ impl World {
 
     pub fn desk(&self) -> &Store {
         self.desk.as_ref().unwrap()
+    }
+
+    pub fn steps(&self) -> &[(i64, i64)] {
+        &self.steps
     }
 
     fn count(&mut self, what: impl Into<String>) {
@@ -219,22 +248,10 @@ impl World {
     }
 
     fn set_clock(&mut self, rng: &mut Rng) {
-        let by = [5, 3_600, 86_400, 31_536_000][rng.usize(..4)] * 1000;
-        let forward = rng.bool();
-        self.clock.step(if forward { by } else { -by });
-        if forward {
-            return;
-        }
-        // Two set-backs within five seconds are one to the product.
-        self.clock.advance(Duration::from_secs(6));
-        let back = Duration::from_millis(by.unsigned_abs());
-        for worker in self.workers.iter_mut().flatten() {
-            if worker.frozen {
-                worker.owes += back;
-            } else if back > Duration::from_secs(2) {
-                let _ = worker.store.set_back(back, self.clock.now());
-            }
-        }
+        let by = [700, 5_000, 3_600_000, 86_400_000, 31_536_000_000][rng.usize(..5)];
+        let by = if rng.bool() { by } else { -by };
+        self.clock.step(by);
+        self.steps.push((self.clock.boot_ms(), by));
     }
 
     /// Whoever starts from now on, the command line too, has another config.
@@ -255,14 +272,13 @@ impl World {
         let started = || -> Result<Running, StoreError> {
             let store = open(&self.path, &self.clock, &self.trade, self.opened)?;
             store.check_after_crash()?;
-            store.notice_set_back()?;
             let (owner, lock) = store.register(&format!("w{free}:1"))?;
             store.recover(&owner)?;
             let config = Arc::clone(self.trade.config());
             let providers = Providers::new(config, self.clock.clone());
-            let (hands, owes) = (Vec::new(), Duration::ZERO);
+            let hands = Vec::new();
             let (frozen, forsaken, unheard) = (false, false, BTreeSet::new());
-            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, owes, unheard })
+            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, unheard })
         };
         match started() {
             Ok(running) => self.workers[free] = Some(running),
@@ -351,10 +367,6 @@ impl World {
             Verb::Freeze => worker.frozen = true,
             Verb::Thaw => {
                 worker.frozen = false;
-                let owes = std::mem::take(&mut worker.owes);
-                if !owes.is_zero() {
-                    let _ = worker.store.set_back(owes, self.clock.now());
-                }
             }
             Verb::Tidy => {
                 (worker.forsaken, worker.frozen) = (true, true);

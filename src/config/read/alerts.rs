@@ -29,7 +29,7 @@ pub(super) fn alerts(value: &Value, config: &Config) -> Result<Alerts, ConfigErr
         key: Some("alert:test".into()),
         ..Request::default()
     };
-    config.prepare(trial, SANE).map_err(|refusal| kind_value.error(refusal.message))?;
+    config.prepare(trial).map_err(|refusal| kind_value.error(refusal.message))?;
     let span = |name: &str, least: u64, default: u64| -> Result<Duration, ConfigError> {
         let given = t.read(name, |v| v.duration(Duration::from_millis(least)))?;
         Ok(given.unwrap_or(Duration::from_secs(default)))

@@ -29,7 +29,7 @@ pub(super) fn schedule(
         payload: t.read("payload", payload)?.unwrap_or_else(|| "{}".to_string()),
         missed: t.read("missed", |v| v.word(&words))?.unwrap_or(Missed::One),
     };
-    match config.prepare(request(&schedule), SANE) {
+    match config.prepare(request(&schedule)) {
         Ok(_) => Ok(schedule),
         Err(refusal) => Err(t.get("payload").unwrap_or(kind_value).error(refusal.message)),
     }

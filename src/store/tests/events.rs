@@ -37,10 +37,10 @@ fn a_worker_s_start_and_clean_end_are_events_and_a_crash_has_no_end() {
 fn a_set_back_clock_is_an_event_that_says_by_how_much() {
     let bench = Bench::new();
     bench.clock.step(-3_600_000);
-    bench.store.set_back(Duration::from_secs(3600), bench.clock.now()).unwrap();
+    bench.store.write(|_| Ok(())).unwrap();
     let (action, scope, _, actor, origin, detail) = told(&bench).pop().unwrap();
     assert_eq!((action.as_str(), scope.as_str()), ("clock", "store"));
-    assert!(actor.starts_with("worker:"), "{actor}");
+    assert!(actor.starts_with("store:"), "{actor}");
     assert!(origin.unwrap().ends_with(&format!(":{}", std::process::id())));
     assert!(detail.unwrap().starts_with("set back by 3600000 ms"));
 }

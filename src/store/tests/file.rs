@@ -1,27 +1,7 @@
-//! The file itself: the writer, the clock, owners, query plans.
+//! The file itself: the writer, owners, query plans.
 
 use super::*;
 use crate::store::{order, pauses};
-
-#[test]
-fn a_set_back_clock_moves_retries_back_and_leaves_what_an_app_asked_for() {
-    let bench = Bench::new();
-    let asked = NewJob {
-        run_after: Some(NOON.plus(Duration::from_secs(9000))),
-        ..Bench::job("b", "asked for", "{}")
-    };
-    bench.store.enqueue(asked, "test").unwrap();
-    bench.enqueue("b", "retry");
-    let claim = bench.claim();
-    bench.end(claim, Class::Timeout);
-    bench.store.renew(&bench.owner, Duration::from_secs(60)).unwrap();
-    let due = bench.story("retry").job.run_after;
-    bench.clock.step(-7_200_000);
-    assert_eq!(bench.store.notice_set_back().unwrap(), Duration::from_secs(7200));
-    assert_eq!(bench.story("retry").job.run_after, due.minus(Duration::from_secs(7200)));
-    assert_eq!(bench.story("asked for").job.run_after, NOON.plus(Duration::from_secs(9000)));
-    assert_eq!(bench.store.notice_set_back().unwrap(), Duration::ZERO, "once");
-}
 
 #[test]
 fn a_newer_or_foreign_file_and_another_namespace_are_refused_and_left_alone() {
@@ -110,48 +90,6 @@ fn what_a_worker_asks_again_and_again_reads_indexes_only_whatever_else_is_in_the
         let scans = plan.lines().filter(|l| l.starts_with("SCAN") && !l.contains(index) && !short(l)).count();
         assert_eq!(scans, 0, "{sql}\n{plan}");
     }
-}
-
-#[test]
-fn a_set_back_clock_freezes_no_group_no_rate_and_no_look_up() {
-    let bench = Bench::new();
-    bench.store.enqueue(member("b", "g", "1", None), "test").unwrap();
-    bench.store.enqueue(member("b", "g", "2", None), "test").unwrap();
-    bench.enqueue("spaced", "s1");
-    bench.enqueue("spaced", "s2");
-    let mut claims = bench.claims(5);
-    assert_eq!(claims.len(), 2);
-    let day = Duration::from_secs(86_400);
-    bench.clock.step(-86_400_000);
-    bench.store.set_back(day, bench.clock.now()).unwrap();
-    bench.clock.advance(Duration::from_secs(2));
-    bench.end(claims.remove(0), Class::Ok);
-    let mut keys: Vec<_> = bench.claims(5).iter().map(|c| c.job().key.as_str().to_string()).collect();
-    keys.sort();
-    assert_eq!(keys, ["2", "s2"]);
-}
-
-#[test]
-fn a_set_back_that_two_workers_see_moves_the_due_times_once() {
-    let bench = Bench::new();
-    bench.enqueue("b", "k");
-    let claim = bench.claim();
-    bench.end(claim, Class::Timeout);
-    let due = bench.story("k").job.run_after;
-    let hour = Duration::from_secs(3600);
-    bench.clock.step(-3_600_000);
-    bench.store.set_back(hour, bench.clock.now()).unwrap();
-    bench.clock.advance(Duration::from_millis(700));
-    open(&bench.path, &bench.clock).set_back(hour, bench.clock.now()).unwrap();
-    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
-    // One that slept, or waited for the file, says it late; its last look before was a moment before the set-back.
-    let since = bench.clock.now().minus(Duration::from_secs(2));
-    bench.clock.advance(Duration::from_secs(60));
-    bench.store.set_back(hour, since).unwrap();
-    assert_eq!(bench.story("k").job.run_after, due.minus(hour));
-    bench.clock.step(-3_600_000);
-    bench.store.set_back(hour, bench.clock.now()).unwrap();
-    assert_eq!(bench.story("k").job.run_after, due.minus(hour * 2), "another one counts");
 }
 
 #[test]
@@ -261,25 +199,6 @@ fn a_worker_that_says_goodbye_leaves_no_row_behind() {
 }
 
 #[test]
-fn a_set_back_clock_freezes_nothing_that_runs_and_nothing_that_waits_for_its_age() {
-    let bench = Bench::new();
-    let day = Duration::from_secs(86_400);
-    bench.enqueue("b", "taken");
-    let claim = bench.claim();
-    bench.end(claim, Class::Accepted);
-    bench.enqueue("forgets", "runs");
-    let claim = bench.claim();
-    bench.clock.step(-86_400_000);
-    bench.store.set_back(day, bench.clock.now()).unwrap();
-    bench.store.release(claim).unwrap();
-    assert_eq!(bench.claim().job().key.as_str(), "runs", "it was due before");
-    // Nobody can be asked about the other one, so it waits for a confirmation until it is 72 hours old.
-    bench.clock.advance(Duration::from_secs(72 * 3600));
-    bench.claims(1);
-    assert_eq!(bench.story("taken").job.state, State::Parked);
-}
-
-#[test]
 fn a_file_that_may_not_be_written_says_who_must_be_able_to_write_what() {
     let bench = Bench::new();
     let conn = Connection::open_with_flags(&bench.path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
@@ -287,34 +206,4 @@ fn a_file_that_may_not_be_written_says_who_must_be_able_to_write_what() {
     assert_eq!(refused.code(), Code::Database);
     let why = refused.to_string();
     assert!(why.contains("nothing was stored") && why.contains("folder"), "{why}");
-}
-
-/// A wall clock that is set forward ends no look-up's lag: "nothing there" would be believed before the provider can show
-/// what it has, and the next generation would be a second effect.
-#[test]
-fn a_clock_set_forward_makes_no_look_up_count_too_early() {
-    let bench = Bench::new();
-    bench.enqueue("forgets-asked", "k");
-    bench.end(bench.claim(), Class::Timeout);
-    let generation = || bench.story("k").intent.generation;
-    let ask = |bench: &Bench| {
-        let claim = bench.claim();
-        assert_eq!(claim.step(), Step::LookUp);
-        bench.end(claim, Class::NotFound);
-    };
-    bench.clock.advance(Duration::from_secs(10));
-    bench.clock.step(86_400_000);
-    ask(&bench);
-    assert_eq!(generation().not_found, 0, "10 s after the send, whatever the wall clock says");
-    assert!(bench.claims(1).is_empty());
-    bench.clock.advance(Duration::from_secs(111));
-    ask(&bench);
-    assert_eq!(generation().not_found, 1, "the lag is over by both clocks");
-    bench.clock.advance(Duration::from_secs(5));
-    bench.clock.step(86_400_000);
-    ask(&bench);
-    assert_eq!((generation().not_found, generation().number), (1, 1), "5 s after the look-up before");
-    bench.clock.advance(Duration::from_secs(121));
-    ask(&bench);
-    assert_eq!((generation().not_found, generation().number), (0, 2), "twice, each after the lag: proved");
 }

@@ -378,7 +378,6 @@ fn law_14_a_parked_job_keeps_everything_through_restarts_and_years() {
         bench.clock.advance(Duration::from_secs(365 * 86_400));
         let store = open(&bench.path, &bench.clock);
         let (owner, lock) = store.register(&format!("year:{year}")).unwrap();
-        store.notice_set_back().unwrap();
         store.recover(&owner).unwrap();
         assert!(store.claim(&owner, 50, Duration::from_secs(60)).unwrap().claims.is_empty(), "year {year}");
         // The others go on meanwhile.

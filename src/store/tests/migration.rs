@@ -52,7 +52,8 @@ fn rows(conn: &Connection) -> BTreeMap<String, Vec<String>> {
         "SELECT name, numbering, passed, given FROM onceward_groups",
         "SELECT * FROM onceward_skips",
         "SELECT seq, at_ms, actor, action, scope, name, sequence, why FROM onceward_events WHERE action <> 'migrate'",
-        "SELECT * FROM onceward_holds",
+        "SELECT scope, name, failures, held_ms, until_ms, why, probe_job, paused_ms, paused_by, paused_why, tokens, tokens_ms
+           FROM onceward_holds",
         "SELECT * FROM onceward_counters",
         "SELECT * FROM onceward_inbox",
         "SELECT * FROM onceward_outcomes",
