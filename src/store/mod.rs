@@ -161,6 +161,20 @@ impl StoreError {
             | StoreError::Closed => Code::Database,
         }
     }
+
+    /// The same error for another caller of the same batch.
+    fn copy(&self) -> StoreError {
+        match self {
+            StoreError::Busy => StoreError::Busy,
+            StoreError::Full(why) => StoreError::Full(why.clone()),
+            StoreError::CommitUnknown(why) => StoreError::CommitUnknown(why.clone()),
+            StoreError::Closed => StoreError::Closed,
+            StoreError::Unusable { path, why } => {
+                StoreError::Unusable { path: path.clone(), why: why.clone() }
+            }
+            other => StoreError::Sqlite(other.to_string()),
+        }
+    }
 }
 
 const WRITABLE: &str = "this user must be able to write the file of [store] path, those beside it (-wal, -shm), and their \

@@ -555,22 +555,6 @@ enum Trouble {
     Doubtful(String),
 }
 
-impl StoreError {
-    /// The same error for another caller of the same batch.
-    fn copy(&self) -> StoreError {
-        match self {
-            StoreError::Busy => StoreError::Busy,
-            StoreError::Full(why) => StoreError::Full(why.clone()),
-            StoreError::CommitUnknown(why) => StoreError::CommitUnknown(why.clone()),
-            StoreError::Closed => StoreError::Closed,
-            StoreError::Unusable { path, why } => {
-                StoreError::Unusable { path: path.clone(), why: why.clone() }
-            }
-            other => StoreError::Sqlite(other.to_string()),
-        }
-    }
-}
-
 /// Begins, and tells whether another program's lock was in the way.
 fn begin(conn: &Connection) -> (bool, Result<(), Trouble>) {
     let immediate = |patience| {
