@@ -1,7 +1,7 @@
 //! What is written down of a request that may have left: how often, and since when by both clocks.
 
 use super::Now;
-use crate::clock::millis;
+use crate::clock::{Ms, millis};
 use crate::intent::Generation;
 use crate::job::Job;
 use crate::outcome::{Class, Outcome};
@@ -20,11 +20,22 @@ pub(super) fn began(job: &Job, outcome: &Outcome, now: &Now) -> i64 {
     }
 }
 
+/// When it began, by the wall clock as it is now: one that was set back meanwhile, if only by a moment, must not put the send
+/// into the future, where its window counts as over. What a crash left may be another boot's.
+fn began_at(job: &Job, outcome: &Outcome, now: &Now) -> Ms {
+    match job.lease.as_ref().and_then(|lease| lease.boot) {
+        Some(boot) if outcome.class != Class::Crashed => {
+            outcome.started.min(Ms(now.wall.0.saturating_sub(now.boot.saturating_sub(boot).max(0))))
+        }
+        Some(_) | None => outcome.started,
+    }
+}
+
 /// A request of this generation may have left.
 pub(super) fn note_send(g: &mut Generation, job: &Job, outcome: &Outcome, now: &Now) {
     g.sends = g.sends.saturating_add(1);
     if g.first_sent.is_none() {
-        g.first_sent = Some(outcome.started);
+        g.first_sent = Some(began_at(job, outcome, now));
         g.first_sent_boot = Some(began(job, outcome, now));
     }
     // What was not there before this request proves nothing about it.

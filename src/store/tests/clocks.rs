@@ -49,6 +49,24 @@ fn law_8_the_window_runs_from_the_claim_of_a_worker_that_died_too() {
     is_not_sent_again(&bench);
 }
 
+/// A step of a third of a second must not leave a person with it.
+#[test]
+fn a_wall_clock_set_back_a_little_while_the_call_is_out_closes_no_window() {
+    for back in [300, 3_600_000] {
+        let bench = Bench::new();
+        bench.enqueue("b", "k");
+        let claim = bench.claim();
+        bench.clock.advance(Duration::from_millis(50));
+        bench.clock.step(-back);
+        bench.end(claim, Class::Interrupted);
+        let story = bench.story("k");
+        assert_eq!(story.job.state, State::Unknown, "set back by {back} ms");
+        assert_eq!(story.intent.generation.first_sent, Some(NOON.minus(Duration::from_millis(back as u64))));
+        bench.clock.advance(HOUR);
+        assert_eq!(bench.claim().step(), Step::Send);
+    }
+}
+
 #[test]
 fn a_wall_clock_set_back_while_a_look_up_is_out_ends_no_lag() {
     let bench = Bench::new();
