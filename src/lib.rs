@@ -51,6 +51,7 @@ mod app;
 mod bench;
 mod crash;
 mod descriptors;
+mod log_buffer;
 mod pace;
 mod process;
 

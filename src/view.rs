@@ -180,6 +180,7 @@ pub struct StatsView<'a> {
     unclaimed_kinds: &'a [String],
     wal_bytes: u64,
     busy_waits: i64,
+    log_lines_dropped: i64,
     inbox_refused: u64,
 }
 
@@ -256,6 +257,7 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
         unclaimed_kinds: &stats.unclaimed_kinds,
         wal_bytes: stats.wal_bytes,
         busy_waits: counter("busy_waits"),
+        log_lines_dropped: counter("log_lines_dropped"),
         inbox_refused: stats.inbox_refused,
     }
 }
@@ -370,9 +372,15 @@ mod tests {
         assert_eq!(json["attempts_by_class"], serde_json::json!({ "ok": 10 }));
         assert_eq!(json["parked_by_reason"], serde_json::json!({ "rejected": 1 }));
         assert_eq!(json["jobs"].as_object().unwrap().len(), 8);
-        for zero in
-            ["key_mismatches", "suppressed", "double_effects", "stale_sequence", "busy_waits", "wal_bytes"]
-        {
+        for zero in [
+            "key_mismatches",
+            "suppressed",
+            "double_effects",
+            "stale_sequence",
+            "busy_waits",
+            "log_lines_dropped",
+            "wal_bytes",
+        ] {
             assert_eq!(json[zero], 0, "{zero}");
         }
     }

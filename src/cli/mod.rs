@@ -324,13 +324,15 @@ pub fn main() -> ExitCode {
     };
     output::start_log(matches!(cli.command, Command::Work(_)));
     let context = Context { config: cli.config, out: Output::new(cli.json) };
-    match run(&context, cli.command) {
+    let code = match run(&context, cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             context.out.error(&e);
             ExitCode::from(e.exit())
         }
-    }
+    };
+    output::end_log(output::patience());
+    code
 }
 
 fn run(context: &Context, command: Command) -> Result<(), CliError> {

@@ -6,8 +6,11 @@
 use super::CliError;
 use crate::clock::{Clock, SystemClock};
 use crate::job::Code;
+use crate::log_buffer::LogBuffer;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Where results go, and in which form.
 pub struct Output {
@@ -94,7 +97,17 @@ struct BadLineView<'a> {
 
 /// A line on stderr. If nobody hears it there is nobody to tell.
 pub fn talk(message: &str) {
-    let _ = writeln!(std::io::stderr(), "onceward: {}", plain(message));
+    let line = format!("onceward: {}\n", plain(message));
+    match LOG.get() {
+        Some(log) if log.worker => log.buffer.insist(line.as_bytes()),
+        // A command says what it has to, however long the reader takes, and in its turn.
+        log => {
+            if let Some(log) = log {
+                log.buffer.flush(PATIENCE);
+            }
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
 }
 
 /// Text without control characters but line ends; each becomes a visible sign.
@@ -116,11 +129,81 @@ fn line_out(line: &str) -> Result<(), CliError> {
     }
 }
 
+/// The log of this process.
+struct Log {
+    buffer: LogBuffer,
+    worker: bool,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// How long the end of a command waits for who reads its log.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits until the log is written, for so long at most.
+pub fn end_log(limit: Duration) {
+    if let Some(log) = LOG.get() {
+        log.buffer.flush(limit);
+    }
+}
+
+/// How long the end of this process may wait for its log: a worker that was told to stop has been heard by then.
+pub fn patience() -> Duration {
+    if LOG.get().is_some_and(|log| log.worker) { Duration::from_millis(500) } else { PATIENCE }
+}
+
+/// What other crates log of their own doings is never needed, and at `debug` or `trace` shows whole requests, with the
+/// credentials in them. So it is left out, whatever `RUST_LOG` says.
+struct Capped(env_logger::Logger);
+
+impl Capped {
+    fn lets(metadata: &log::Metadata<'_>) -> bool {
+        let ours = metadata.target().split("::").next() == Some(env!("CARGO_PKG_NAME"));
+        ours || metadata.level() <= log::Level::Info
+    }
+}
+
+impl log::Log for Capped {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        Capped::lets(metadata) && self.0.enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if Capped::lets(record.metadata()) {
+            self.0.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// Are lines to be in colours? As env_logger would have it, which sees a pipe and no terminal.
+fn style() -> Option<env_logger::WriteStyle> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let plain =
+        set("RUST_LOG_STYLE") || set("NO_COLOR") || std::env::var_os("TERM").is_none_or(|t| t == "dumb");
+    (!plain && std::io::stderr().is_terminal()).then_some(env_logger::WriteStyle::Always)
+}
+
 /// Starts the log: `RUST_LOG` decides, else information for the worker and warnings for the rest. People get lines of
-/// text, `ONCEWARD_LOG_FORMAT=json` gives an object a line. A log that cannot be written never stops anything.
+/// text, `ONCEWARD_LOG_FORMAT=json` gives an object a line. A log that cannot be written, or that nobody reads, never
+/// stops anything.
 pub fn start_log(worker: bool) {
     let level = if worker { "warn,onceward=info" } else { "warn" };
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level));
+    if let Ok(buffer) = LogBuffer::start(std::io::stderr()) {
+        builder.target(env_logger::Target::Pipe(Box::new(buffer.clone())));
+        if let Some(style) = style() {
+            builder.write_style(style);
+        }
+        let _ = LOG.set(Log { buffer, worker });
+    }
+    if worker {
+        // A panic is told like everything else: its own words would go to stderr, and whoever panics would wait there.
+        std::panic::set_hook(Box::new(|panic| log::error!("{panic}; please report it")));
+    }
     builder.format_target(false);
     if std::env::var("ONCEWARD_LOG_FORMAT").is_ok_and(|f| f == "json") {
         let clock = SystemClock::new();
@@ -134,7 +217,11 @@ pub fn start_log(worker: bool) {
             writeln!(out, "{}", serde_json::Value::Object(line))
         });
     }
-    let _ = builder.try_init();
+    let logger = Capped(builder.build());
+    let level = logger.0.filter();
+    if log::set_boxed_logger(Box::new(logger)).is_ok() {
+        log::set_max_level(level);
+    }
 }
 
 /// Puts what a log line says beside its message into the line's object.

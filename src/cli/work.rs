@@ -2,7 +2,7 @@
 
 #[cfg(unix)]
 use super::notify::Systemd;
-use super::{CliError, Context, Opened, child};
+use super::{CliError, Context, Opened, child, output};
 use crate::descriptors;
 use crate::http::{self, Server};
 use crate::store::Store;
@@ -78,16 +78,26 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
         child::end_with_the_app(stop.clone())?;
         child::tell(server.address())?;
     }
-    let ended = worker::run(store, Arc::clone(&opened.trade), options, stop);
+    let grace = options.grace;
+    let ended = worker::run(store, Arc::clone(&opened.trade), options, stop.clone());
+    // Whoever stops a worker has it gone within its grace, or a moment later, whatever others do.
+    let left = || grace.saturating_sub(stop.asked_for().unwrap_or_default()).max(MOMENT);
     if let Some(server) = &mut server {
-        server.stop(LAST_ANSWERS);
+        server.stop(left().min(LAST_ANSWERS));
     }
-    match ended? {
+    let ended = ended?;
+    output::end_log(left().min(LAST_LINES));
+    match ended {
         Ended::Finished => Ok(()),
         // The threads in flight end with the process; the exit code says that the stop itself went as it should.
         Ended::Abandoned(_) => std::process::exit(0),
     }
 }
+
+/// What is left for the last words where the grace is over.
+const MOMENT: Duration = Duration::from_millis(200);
+/// How long whoever reads the log may take for what waits to be read.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// How long requests that are being answered may take once the worker has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);

@@ -79,6 +79,7 @@ impl Collector for Figures {
             ("sequence_taken", "Jobs for a place that another key held"),
             ("double_effects", "Keys that seem to have had two effects"),
             ("busy_waits", "Waits for another program's lock on the file"),
+            ("log_lines_dropped", "Log lines that nobody read in time"),
         ] {
             out.counter(name, help, self.counter(name))?;
         }

@@ -435,7 +435,10 @@ impl Round<'_> {
         }
         rows::moved(self.tx, Some(job.state), Some(State::Running));
         self.tx.count(format!("wait:{}", super::record::gap_bucket(started.since(job.run_after))), 1);
-        log::debug!("claim {} {} ({step}, from {})", job.id, job.key, job.state);
+        if log::log_enabled!(log::Level::Debug) {
+            let (id, key, from) = (job.id, job.key.clone(), job.state);
+            self.tx.say(move || log::debug!("claim {id} {key} ({step}, from {from})"));
+        }
         // As the statements above have left the rows.
         if let Some(started) = sent {
             intent.state = IntentState::Requested;
@@ -561,8 +564,10 @@ pub(super) fn park(
     (entry.from, entry.to, entry.error) = (Some(job.state), Some(State::Parked), Some(why.to_string()));
     entry.detail = Some(reason.to_string());
     history::append(tx, &entry)?;
-    let (key, class) = (job.key.as_str(), reason.as_str());
-    log::warn!(key, class, state:% = State::Parked; "parked {} {key}: {class} ({why})", job.id);
+    let (id, key, class, why) = (job.id, job.key.as_str().to_string(), reason.as_str(), why.to_string());
+    tx.say(move || {
+        log::warn!(key = key.as_str(), class, state:% = State::Parked; "parked {id} {key}: {class} ({why})");
+    });
     Ok(())
 }
 

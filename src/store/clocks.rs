@@ -152,6 +152,9 @@ fn set_back(tx: &Tx<'_>, back: i64) -> Result<(), StoreError> {
     let actor = format!("store:{here}");
     let event = Event::new(EventAction::Clock, EventScope::Store, "clock", &actor);
     events::record(tx, Event { detail: Some(&detail), ..event })?;
-    log::warn!("the clock was set back by {} s; {moved} due times were moved back with it", back / 1000);
+    let back = back / 1000;
+    tx.say(move || {
+        log::warn!("the clock was set back by {back} s; {moved} due times were moved back with it");
+    });
     Ok(())
 }

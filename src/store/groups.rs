@@ -153,7 +153,8 @@ fn skip(tx: &Tx<'_>, group: &str, sequence: i64, actor: &str) -> Result<bool, St
         .execute(place)?;
     let event = Event::new(EventAction::Skip, EventScope::Group, group, actor);
     events::record(tx, Event { sequence: Some(sequence), ..event })?;
-    log::warn!("sequence {sequence} of group {group} is given up by {actor}");
+    let words = format!("sequence {sequence} of group {group} is given up by {actor}");
+    tx.say(move || log::warn!("{words}"));
     order::advance(tx, group)?;
     Ok(true)
 }

@@ -241,10 +241,11 @@ pub fn note(
     }
     if row != before {
         if row.held != before.held {
-            match &row.why {
+            let (provider, why) = (provider.to_string(), row.why.clone());
+            tx.say(move || match why {
                 Some(why) => log::warn!("provider {provider} is held: {why}"),
                 None => log::info!("provider {provider} answers again"),
-            }
+            });
         }
         write(tx, provider, &row)?;
     }

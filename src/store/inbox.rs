@@ -139,7 +139,8 @@ fn take(tx: &Tx<'_>, desk: &dyn Desk, namespace: &str, id: i64) -> Result<(), St
         }
         Err(e) => return Err(e),
     };
-    log::warn!("row {id} of the SQL inbox is refused ({}): {}", refusal.code, refusal.message);
+    let words = format!("row {id} of the SQL inbox is refused ({}): {}", refusal.code, refusal.message);
+    tx.say(move || log::warn!("{words}"));
     tx.count("inbox_refused", 1);
     conn.prepare_cached(STAYS)?.execute(named_params! {
         ":id": id, ":code": refusal.code.as_str(), ":why": refusal.message,

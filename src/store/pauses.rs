@@ -79,7 +79,8 @@ impl Store {
             mark_group(tx, scope, &name, false)?;
             let event = Event::new(EventAction::Resume, scope.into(), &name, &actor);
             events::record(tx, Event { why: why.as_deref(), ..event })?;
-            log::warn!("{scope} {name} is resumed by {actor}");
+            let words = format!("{scope} {name} is resumed by {actor}");
+            tx.say(move || log::warn!("{words}"));
             Ok(true)
         })
     }
@@ -144,7 +145,8 @@ fn set(
     mark_group(tx, scope, name, true)?;
     let event = Event::new(EventAction::Pause, scope.into(), name, actor);
     events::record(tx, Event { why, ..event })?;
-    log::warn!("{scope} {name} is paused by {actor}: {}", why.unwrap_or("no reason given"));
+    let words = format!("{scope} {name} is paused by {actor}: {}", why.unwrap_or("no reason given"));
+    tx.say(move || log::warn!("{words}"));
     Ok(true)
 }
 

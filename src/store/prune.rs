@@ -121,7 +121,10 @@ impl Store {
                 // One row that cannot be used keeps nobody from the rest; `check` names it.
                 match tx.part(|| prune(tx, *id, &actor)) {
                     Ok(()) => pruned += 1,
-                    Err(StoreError::Row(why)) => log::error!("{id} is not pruned: {why}"),
+                    Err(StoreError::Row(why)) => {
+                        let id = *id;
+                        tx.say(move || log::error!("{id} is not pruned: {why}"));
+                    }
                     Err(e) => return Err(e),
                 }
             }

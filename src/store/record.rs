@@ -228,7 +228,7 @@ impl Recorder<'_> {
         if decision.signal == Signal::Disable {
             pauses::by_the_provider(self.tx, &kind.provider, why, actor)?;
         }
-        tell(job, outcome, state, run_after);
+        tell(self.tx, job, outcome, state, run_after);
         Ok(Recorded::As { state, due: run_after })
     }
 
@@ -370,8 +370,11 @@ impl Recorder<'_> {
             move_to_settled(self.tx, job)?;
             (entry.to, entry.attempt) = (Some(State::Settled), ended_by(job, State::Settled));
         }
-        let (key, class) = (job.key.as_str(), outcome.class.as_str());
-        log::warn!(key, class, state:% = job.state; "late result of {} {key}: {class}", job.id);
+        let (id, key) = (job.id, job.key.as_str().to_string());
+        let (class, state) = (outcome.class.as_str(), job.state);
+        self.tx.say(move || {
+            log::warn!(key = key.as_str(), class, state:% = state; "late result of {id} {key}: {class}");
+        });
         history::append(self.tx, &entry)
     }
 }
@@ -470,33 +473,35 @@ pub(super) fn pass_over(
 /// The loudest there is: one intent seems to have had two effects.
 pub(super) fn alarm(tx: &Tx<'_>, job: &Job, first: Option<&str>, second: Option<&str>) {
     tx.count("double_effects", 1);
-    let key = job.key.as_str();
-    log::error!(
-        key;
-        "DOUBLE EFFECT: {} {key} has the reference {} and now also {}: look at the provider at once",
-        job.id,
-        first.unwrap_or("none"),
-        second.unwrap_or("another request that may take effect")
-    );
+    let (id, key) = (job.id, job.key.as_str().to_string());
+    let first = first.unwrap_or("none").to_string();
+    let second = second.unwrap_or("another request that may take effect").to_string();
+    tx.say(move || {
+        log::error!(
+            key = key.as_str();
+            "DOUBLE EFFECT: {id} {key} has the reference {first} and now also {second}: look at the provider at once"
+        );
+    });
 }
 
 /// One line a decision. Key, class and next time are members of their own for programs that read the log.
-fn tell(job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
-    let why = outcome.differs.as_deref().or(outcome.error.as_deref()).unwrap_or("");
-    let (id, key, class) = (job.id, job.key.as_str(), outcome.class.as_str());
-    match (state, due) {
+fn tell(tx: &Tx<'_>, job: &Job, outcome: &Outcome, state: State, due: Option<Ms>) {
+    let why = outcome.differs.clone().or_else(|| outcome.error.clone()).unwrap_or_default();
+    let (id, key, class) = (job.id, job.key.as_str().to_string(), outcome.class.as_str());
+    let reference = outcome.reference.clone();
+    tx.say(move || match (state, due) {
         (State::Settled, _) => {
-            let reference = outcome.reference.as_deref().unwrap_or("(no reference)");
-            log::info!(key, class, state:% = state; "settled {id} {key} as {reference}");
+            let reference = reference.as_deref().unwrap_or("(no reference)");
+            log::info!(key = key.as_str(), class, state:% = state; "settled {id} {key} as {reference}");
         }
         (State::Parked, _) => {
-            log::warn!(key, class, state:% = state; "parked {id} {key}: {class} {why}");
+            log::warn!(key = key.as_str(), class, state:% = state; "parked {id} {key}: {class} {why}");
         }
         (_, Some(due)) => {
-            log::info!(key, class, state:% = state, next:% = due; "{state} {id} {key}: {class} {why}; next at {due}");
+            log::info!(key = key.as_str(), class, state:% = state, next:% = due; "{state} {id} {key}: {class} {why}; next at {due}");
         }
-        (_, None) => log::info!(key, class, state:% = state; "{state} {id} {key}: {class} {why}"),
-    }
+        (_, None) => log::info!(key = key.as_str(), class, state:% = state; "{state} {id} {key}: {class} {why}"),
+    });
 }
 
 /// Gives a lease back under which nothing was sent, if it is still held.

@@ -90,7 +90,8 @@ pub(super) fn set_aside(
             Err(e) => return Err(e),
         }
     }
-    log::error!("{id} is set aside for a person: {why}");
+    let why = why.to_string();
+    tx.say(move || log::error!("{id} is set aside for a person: {why}"));
     Ok(())
 }
 

@@ -28,6 +28,7 @@ mod pauses;
 mod people;
 mod providers;
 mod repeats;
+mod said;
 mod waits;
 
 struct TestDesk {

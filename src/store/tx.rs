@@ -13,13 +13,17 @@ pub struct Tx<'c> {
     now: Ms,
     boot: i64,
     counts: RefCell<BTreeMap<String, i64>>,
+    said: RefCell<Vec<Said>>,
     failed: i64,
 }
+
+/// A line of the log that tells of a change.
+pub(super) type Said = Box<dyn FnOnce() + Send>;
 
 impl<'c> Tx<'c> {
     /// The transaction that is open on this connection, and both clocks of this moment.
     pub(super) fn new(conn: &'c Connection, (now, boot): (Ms, i64)) -> Tx<'c> {
-        Tx { conn, now, boot, counts: RefCell::default(), failed: 0 }
+        Tx { conn, now, boot, counts: RefCell::default(), said: RefCell::default(), failed: 0 }
     }
 
     /// The same in a process in which so many COMMITs failed.
@@ -58,10 +62,15 @@ impl<'c> Tx<'c> {
         *self.counts.borrow_mut().entry(name.into()).or_default() += by;
     }
 
+    /// Keeps a line of the log that tells of a change: it is said once the change is committed, and not at all if it is not.
+    pub fn say(&self, line: impl FnOnce() + Send + 'static) {
+        self.said.borrow_mut().push(Box::new(line));
+    }
+
     /// Runs a part of the work in a savepoint of its own: its error undoes the part with its figures, and no more.
     pub(super) fn part<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let step = |sql: &str| self.conn.prepare_cached(sql)?.execute([]);
-        let before = self.counts.borrow().clone();
+        let (before, said) = (self.counts.borrow().clone(), self.said.borrow().len());
         step("SAVEPOINT onceward_part")?;
         let result = work();
         // After some errors SQLite has rolled everything back, and there is no savepoint to return to.
@@ -70,15 +79,19 @@ impl<'c> Tx<'c> {
         }
         if result.is_err() {
             *self.counts.borrow_mut() = before;
+            self.said.borrow_mut().truncate(said);
             step("ROLLBACK TO onceward_part")?;
         }
         step("RELEASE onceward_part")?;
         result
     }
 
-    /// The figures that were counted.
-    pub(super) fn into_counts(self) -> BTreeMap<String, i64> {
-        self.counts.into_inner()
+    /// Adds what it counted and has to say to that of its batch.
+    pub(super) fn end(self, counts: &mut BTreeMap<String, i64>, said: &mut Vec<Said>) {
+        for (name, by) in self.counts.into_inner() {
+            *counts.entry(name).or_default() += by;
+        }
+        said.append(&mut self.said.into_inner());
     }
 
     /// Writes the figures that were counted, inside the transaction.

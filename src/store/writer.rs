@@ -10,7 +10,7 @@
 //! opened anew with a truncating checkpoint before anything else is written, and so before anything else is sent.
 
 use super::clocks::Known;
-use super::tx::flush;
+use super::tx::{Said, flush};
 use super::{StoreError, Tx, schema};
 use crate::clock::Clock;
 use crate::pace::Pace;
@@ -70,6 +70,7 @@ impl Writer {
             waits: 0,
             clocks: RefCell::default(),
             uncompared: Pace::default(),
+            said: Vec::new(),
         };
         let inner =
             Arc::new(Inner { line: Mutex::default(), desk: Mutex::new(desk), listener: Mutex::default() });
@@ -151,13 +152,19 @@ impl Inner {
 
     /// Writes for all who stand in line. Whatever happens, the lead goes on to the next.
     fn lead(&self) {
-        let _handed_on = HandOn(&self.line);
+        let handed_on = HandOn(&self.line);
         // A fault of this program's own in here must not take the caller's thread along: it hears what all of its batch hear.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
+        let said = catch_unwind(AssertUnwindSafe(|| {
             let mut desk = self.desk();
             desk.batch(&self.line);
             desk.note_written();
+            std::mem::take(&mut desk.said)
         }));
+        // Whoever writes next does not wait for an app's own log either.
+        drop(handed_on);
+        for line in said.unwrap_or_default() {
+            let _ = catch_unwind(AssertUnwindSafe(line));
+        }
     }
 
     /// The connection's state. After a panic of this program's own the transaction is given up with its connection.
@@ -279,6 +286,8 @@ struct Desk {
     clocks: RefCell<Known>,
     /// How often it is said that a clock that was set cannot be written down.
     uncompared: Pace,
+    /// Lines about changes that are committed, to be said once nobody waits for this thread.
+    said: Vec<Said>,
 }
 
 /// The log is folded into the file when nothing was written for this long.
@@ -363,8 +372,9 @@ impl Desk {
         waits.into_iter().collect()
     }
 
-    /// A transaction was committed, its figures with it.
-    fn written_down(&mut self) {
+    /// A transaction was committed, its figures with it; `said` tells of its changes.
+    fn written_down(&mut self, said: Vec<Said>) {
+        self.said.extend(said);
         self.waits = 0;
         self.doubts.over();
         self.clocks.get_mut().stands();
@@ -373,13 +383,14 @@ impl Desk {
     /// Writes for the first in line and for those behind.
     fn batch(&mut self, line: &Mutex<Line>) {
         let mut batch = next_in_line(line, 256);
+        let mut said = Vec::new();
         // Where no transaction can be begun no piece is to blame, so none is tried alone.
         let (begun, trouble) = match self.begin() {
-            Ok(()) => (true, self.fill(&mut batch, line)),
+            Ok(()) => (true, self.fill(&mut batch, line, &mut said)),
             Err(e) => (false, Some(e)),
         };
         match trouble {
-            None => self.written_down(),
+            None => self.written_down(said),
             Some(Trouble::Undone(_)) if begun && batch.len() > 1 => return self.singly(batch),
             Some(Trouble::Undone(e)) => batch.iter_mut().for_each(|piece| piece.fail(e.copy())),
             Some(Trouble::Doubtful(why)) => {
@@ -391,14 +402,19 @@ impl Desk {
     }
 
     /// Runs the batch inside the open transaction, takes what comes meanwhile, and commits.
-    fn fill(&mut self, batch: &mut Vec<Box<dyn Piece>>, line: &Mutex<Line>) -> Option<Trouble> {
+    fn fill(
+        &mut self,
+        batch: &mut Vec<Box<dyn Piece>>,
+        line: &Mutex<Line>,
+        said: &mut Vec<Said>,
+    ) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let begun = Instant::now();
         let mut counts = self.waited();
         let mut done = 0;
         while done < batch.len() {
             let piece = &mut batch[done];
-            if let Err(e) = self.run_one(conn, piece.as_mut(), &mut counts) {
+            if let Err(e) = self.run_one(conn, piece.as_mut(), &mut counts, said) {
                 roll_back(conn);
                 return Some(Trouble::Undone(e));
             }
@@ -428,8 +444,9 @@ impl Desk {
                 piece.answer();
                 continue;
             }
+            let mut said = Vec::new();
             let trouble = match self.begin() {
-                Ok(()) => self.alone(piece.as_mut()),
+                Ok(()) => self.alone(piece.as_mut(), &mut said),
                 Err(e) => {
                     if let Trouble::Undone(e) = &e {
                         locked = Some(e.copy());
@@ -438,7 +455,7 @@ impl Desk {
                 }
             };
             match trouble {
-                None => self.written_down(),
+                None => self.written_down(said),
                 Some(Trouble::Undone(e)) => piece.fail(e),
                 Some(Trouble::Doubtful(why)) => {
                     self.doubt(&why);
@@ -449,11 +466,12 @@ impl Desk {
         }
     }
 
-    fn alone(&self, piece: &mut dyn Piece) -> Option<Trouble> {
+    fn alone(&self, piece: &mut dyn Piece, said: &mut Vec<Said>) -> Option<Trouble> {
         let Some(conn) = &self.conn else { return Some(Trouble::Undone(StoreError::Closed)) };
         let mut counts = self.waited();
-        let ran =
-            self.run_one(conn, piece, &mut counts).and_then(|()| flush(conn, &counts, self.clock.now()));
+        let ran = self
+            .run_one(conn, piece, &mut counts, said)
+            .and_then(|()| flush(conn, &counts, self.clock.now()));
         match ran {
             Ok(()) => commit(conn),
             Err(e) => {
@@ -469,6 +487,7 @@ impl Desk {
         conn: &Connection,
         piece: &mut dyn Piece,
         counts: &mut BTreeMap<String, i64>,
+        said: &mut Vec<Said>,
     ) -> Result<(), StoreError> {
         let tx = Tx::after(self.failed, conn, self.clock.both());
         // A step that cannot be written down holds nothing else up; the next transaction finds it again.
@@ -484,9 +503,7 @@ impl Desk {
         if !keep {
             return Err(StoreError::Sqlite("it was given up".into()));
         }
-        for (name, by) in tx.into_counts() {
-            *counts.entry(name).or_default() += by;
-        }
+        tx.end(counts, said);
         Ok(())
     }
 

@@ -4,8 +4,9 @@
 use super::rota::Rota;
 use super::{Options, Shared, Stop};
 use super::{alerts, anchor};
+use crate::log_buffer;
 use crate::pace::Pace;
-use crate::store::{Owner, StoreError};
+use crate::store::{Owner, Store, StoreError, Tx};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub fn start(
                     }
                     complain("dead workers' jobs could not be taken over", &unseen, recovered.map(drop));
                     look_at_disk(&shared, options.free_disk);
+                    note_dropped_lines(&shared.store);
                     shared.trade.handlers().name_overdue();
                     if rota.look(&shared.store) {
                         wake.wake();
@@ -106,6 +108,19 @@ fn complain(what: &str, pace: &Pace, result: Result<(), StoreError>) {
         Ok(()) => drop(pace.over()),
         Err(e) if pace.due() => log::error!("{what}: {e}"),
         Err(_) => {}
+    }
+}
+
+/// Adds the log lines that nobody read in time to the figures.
+pub fn note_dropped_lines(store: &Store) {
+    let dropped = log_buffer::take_dropped();
+    let count = i64::try_from(dropped).unwrap_or(i64::MAX);
+    let count_them = move |tx: &Tx<'_>| {
+        tx.count("log_lines_dropped", count);
+        Ok(())
+    };
+    if dropped > 0 && store.write(count_them).is_err() {
+        log_buffer::give_back(dropped);
     }
 }
 

@@ -30,7 +30,7 @@ use rota::Rota;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,8 @@ pub struct Stop {
     turn: Arc<Mutex<Option<Instant>>>,
     /// Somebody has asked politely.
     asked: Arc<AtomicBool>,
+    /// When somebody first did.
+    since: Arc<OnceLock<Instant>>,
 }
 
 impl std::fmt::Debug for Event {
@@ -129,11 +131,19 @@ impl Stop {
     /// A handle for one run of a worker.
     pub fn new() -> Stop {
         let (events, inbox) = unbounded();
-        Stop { events, inbox, pulse: Arc::default(), turn: Arc::default(), asked: Arc::default() }
+        Stop {
+            events,
+            inbox,
+            pulse: Arc::default(),
+            turn: Arc::default(),
+            asked: Arc::default(),
+            since: Arc::default(),
+        }
     }
 
     /// Claim no more, finish what is in flight. The second call ends the worker at once.
     pub fn request(&self) {
+        self.since.get_or_init(Instant::now);
         self.asked.store(true, Ordering::SeqCst);
         let _ = self.events.send(Event::Stop);
     }
@@ -141,9 +151,15 @@ impl Stop {
     /// The same for whoever may not be the first to ask (a signal, the end of a pipe, an owner that goes out of scope): it
     /// is never the second call.
     pub fn request_once(&self) {
+        self.since.get_or_init(Instant::now);
         if !self.asked.swap(true, Ordering::SeqCst) {
             let _ = self.events.send(Event::Stop);
         }
+    }
+
+    /// How long ago somebody first asked it to stop; `None`: nobody did.
+    pub fn asked_for(&self) -> Option<Duration> {
+        self.since.get().map(Instant::elapsed)
     }
 
     /// Whether the worker goes round: it runs, is not stopping, could claim a moment ago unless all its threads are at work
@@ -280,6 +296,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
     }
     match &ended {
         Ok(Ended::Finished) => {
+            keeper::note_dropped_lines(&shared.store);
             shared.store.unregister(&owner, ManuallyDrop::into_inner(lock))?;
             if let Some(anchor) = &shared.trade.config().anchor {
                 anchor::append(&shared.store, &anchor.file);

@@ -76,6 +76,7 @@ mod sweep;
 mod tills;
 mod twice;
 mod unknown;
+mod unread_log;
 mod wire;
 mod wire_proxy;
 mod wire_sweep;

@@ -102,7 +102,7 @@ fn start(bank: Bank, change: impl FnOnce(&mut Scene)) -> Scenery {
         })
         .set(change)
         .start();
-    for (name, value) in [("ID", "till 3"), ("SECRET", SECRET), ("RUST_LOG", "debug")] {
+    for (name, value) in [("ID", "till 3"), ("SECRET", SECRET), ("RUST_LOG", "trace")] {
         h.env(name, value);
     }
     Scenery { h, wire, bank }

@@ -40,7 +40,7 @@ pub fn assert_nowhere(h: &Harness, keys: &[&str], what: &str) {
 /// R50: careless providers repeat the credential in their errors.
 fn echo(auth: &str, env: &[(&str, &str)], sent: &str, secrets: &[&str]) {
     let h = Scene::new(Family::B).set(|s| s.provider += &format!("\nauth = {auth}")).start();
-    for (name, value) in env.iter().chain(&[("RUST_LOG", "debug")]) {
+    for (name, value) in env.iter().chain(&[("RUST_LOG", "trace")]) {
         h.env(name, value);
     }
     let echo = |status: u16| {

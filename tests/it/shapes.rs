@@ -125,7 +125,7 @@ fn the_figures_have_each_promised_name_and_say_what_happened() {
     let stats = h.stats();
     for name in
         "oldest_ready_age_s oldest_unknown_age_s duplicate_keys key_mismatches suppressed unconfirmed \
-                 double_effects wal_bytes busy_waits"
+                 double_effects wal_bytes busy_waits log_lines_dropped"
             .split_whitespace()
     {
         assert!(stats[name].is_number(), "{name}: {stats:#}");
