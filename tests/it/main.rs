@@ -50,6 +50,7 @@ mod locked;
 #[cfg(unix)]
 mod lock_files;
 mod migration;
+mod mutations;
 mod neighbours;
 mod numbers;
 mod oauth;

@@ -401,3 +401,36 @@ fn law_14_a_parked_job_keeps_everything_through_restarts_and_years() {
     assert_eq!(bench.story("unknown").job.state, State::Settled);
     assert_eq!(bench.story("refused").job.state, State::Ready);
 }
+
+/// The COMMIT of a result failed and was stored all the same, so the worker tries again with what it kept.
+#[test]
+fn a_result_whose_commit_was_not_heard_is_recorded_once() {
+    for (class, state) in [(Class::Ok, State::Settled), (Class::Timeout, State::Unknown)] {
+        let bench = Bench::new();
+        bench.enqueue("b", "k");
+        let claim = bench.claim();
+        let kept = claim.copy();
+        bench.end(claim, class);
+        let before = bench.story("k");
+        let again = bench.end(kept, class);
+        assert_eq!(again, Recorded::As { state, due: None });
+        let after = bench.story("k");
+        assert_eq!((&after.job, &after.intent), (&before.job, &before.intent));
+        assert_eq!(bench.actions("k"), [Action::Enqueue, Action::Request], "{class}");
+    }
+}
+
+#[test]
+fn a_claim_in_doubt_that_is_given_back_stays_in_doubt() {
+    let bench = Bench::new();
+    bench.enqueue("b", "k");
+    bench.end(bench.claim(), Class::Timeout);
+    bench.clock.advance(Duration::from_secs(60));
+    let claim = bench.claim();
+    assert_eq!(claim.step(), Step::Send);
+    bench.store.release(claim).unwrap();
+    let story = bench.story("k");
+    assert_eq!((story.job.state, story.intent.state), (State::Unknown, IntentState::Requested));
+    assert_eq!(story.history.last().map(|e| (e.action, e.to)), Some((Action::Release, Some(State::Unknown))));
+    assert_eq!(bench.verify(), Ok(3));
+}
