@@ -153,6 +153,7 @@ pub fn bare_calls(dir: &Path, time: Duration, threads: usize) -> Result<f64, Fai
         job: claim.job(),
         intent: claim.intent(),
         frozen: claim.frozen(),
+        scope: Some(claim.scope()),
         before_first_byte: &|| Ok(()),
     };
     together(threads, || {

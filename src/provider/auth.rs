@@ -26,13 +26,15 @@ pub struct Client {
     pub secret: String,
     /// Both, as RFC 6749 (2.3.1) puts them into a header.
     pub basic: String,
+    /// Who it is, whatever its secret.
+    pub fingerprint: String,
 }
 
 /// Reads an OAuth2 client's id and secret.
 pub fn client(oauth2: &OAuth2) -> Result<Client, String> {
     let (id, secret) = (text(&oauth2.client_id)?, text(&oauth2.client_secret)?);
     let basic = STANDARD.encode(format!("{}:{}", form(&id), form(&secret)));
-    Ok(Client { secret, basic })
+    Ok(Client { secret, basic, fingerprint: of_client(&id) })
 }
 
 /// A value as `application/x-www-form-urlencoded` writes it.
@@ -44,15 +46,24 @@ pub fn form(text: &str) -> String {
 /// Who calls, as sixteen hexadecimal digits; empty if nobody says so.
 pub fn identity(provider: &Provider) -> Result<String, String> {
     let own = match &provider.auth {
-        Some(Auth::OAuth2(oauth2)) => fingerprint(&["oauth2", &text(&oauth2.client_id)?]),
+        Some(Auth::OAuth2(oauth2)) => of_client(&text(&oauth2.client_id)?),
         None | Some(Auth::Bearer(_) | Auth::Basic { .. } | Auth::Header { .. }) => {
             read(provider)?.fingerprint
         }
     };
-    Ok(match tls::client_digest(&provider.tls)? {
-        Some(digest) => fingerprint(&[&own, &hex(&digest)]),
-        None => own,
-    })
+    Ok(with_certificate(&own, tls::client_digest(&provider.tls)?.as_deref()))
+}
+
+/// Who calls: a credential's fingerprint and the client certificate that goes with it.
+pub fn with_certificate(own: &str, digest: Option<&[u8]>) -> String {
+    match digest {
+        Some(digest) => fingerprint(&[own, &hex(digest)]),
+        None => own.to_string(),
+    }
+}
+
+fn of_client(id: &str) -> String {
+    fingerprint(&["oauth2", id])
 }
 
 /// All that a provider is called with, as sixteen hexadecimal digits: who calls, the secret of an OAuth2 client and the

@@ -38,6 +38,8 @@ pub struct Line {
     pub addresses: Vec<SocketAddr>,
     /// The provider's own certificate, in DER; `None` without TLS.
     pub certificate: Option<Vec<u8>>,
+    /// The digest of the client certificate that we show; `None` without one.
+    pub shown: Option<Vec<u8>>,
 }
 
 /// Finds the addresses of a name.
@@ -103,13 +105,13 @@ impl Dial {
                 failed(Phase::Connect, &format!("no way through {shown} to {host}:{port}"), e)
             })?;
         }
-        let Some(client) = client else {
-            return Ok(Line { transport, addresses, certificate: None });
+        let Some((client, shown)) = client else {
+            return Ok(Line { transport, addresses, certificate: None, shown: None });
         };
         let (encrypted, certificate) =
             Encrypted::start(client, host, transport, &config, timeout(Phase::Tls)?)
                 .map_err(|e| failed(Phase::Tls, &format!("no TLS connection to {host}:{port}"), e))?;
-        Ok(Line { transport: Box::new(encrypted), addresses, certificate: Some(certificate) })
+        Ok(Line { transport: Box::new(encrypted), addresses, certificate: Some(certificate), shown })
     }
 }
 

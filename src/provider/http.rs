@@ -41,7 +41,13 @@ pub struct Wire<'a> {
     pub total_timeout: Duration,
     /// How to get there.
     pub route: Route<'a>,
+    /// Asked once the connection stands, with the digest of the client certificate that was shown: is the caller still
+    /// the one that it should be? If not, nothing is sent.
+    pub caller: Option<&'a CallerCheck<'a>>,
 }
+
+/// Whether whoever shows this client certificate may go on.
+pub type CallerCheck<'a> = dyn Fn(Option<&[u8]>) -> Result<(), String> + 'a;
 
 /// A reply as it came: status, headers and the whole body.
 #[derive(Clone, Debug)]
@@ -90,6 +96,9 @@ impl Http {
         // Everything that can be wrong with the request is found before the hook says that it is about to leave.
         let request = build(wire).map_err(|e| Broken::before(Phase::Resolve, e))?;
         let line = self.dial.open(request.uri(), wire.route, wire.connect_timeout.min(wire.total_timeout))?;
+        if let Some(check) = wire.caller {
+            check(line.shown.as_deref()).map_err(|e| Broken::before(Phase::Connect, e))?;
+        }
         hook().map_err(|e| Broken::before(Phase::Connect, e))?;
 
         let left = deadline.saturating_duration_since(Instant::now());

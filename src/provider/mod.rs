@@ -53,6 +53,9 @@ pub struct Call<'a> {
     pub intent: &'a Intent,
     /// The request as it was frozen.
     pub frozen: &'a Frozen,
+    /// Where the claim found that the kind's calls go: the credential of the call must be that one's. `None`: nobody
+    /// claimed it.
+    pub scope: Option<&'a Scope>,
     /// Called once, after the connection stands and before the first byte of the request is handed to the network.
     /// An error ends the call as `not_sent`.
     pub before_first_byte: &'a dyn Fn() -> Result<(), String>,
@@ -96,17 +99,7 @@ impl Providers {
         let Ok((kind, provider)) = self.find(kind) else {
             return Scope::default();
         };
-        // The equals sign keeps an account apart from every fingerprint.
-        let whose = match &provider.account {
-            Some(account) => format!("account={account}"),
-            None => self.fingerprint(provider),
-        };
-        let mut send = [provider.name.as_str(), &provider.base_url, &whose].join(" ");
-        // What was sent where no key is remembered may carry none: a profile that promises more, read later, does not
-        // make it safe to send again.
-        if provider.profile.family == Family::E {
-            send.push_str(" without-key");
-        }
+        let send = place(provider, &self.fingerprint(provider));
         let lookup = kind.lookup.as_ref().map(definition).unwrap_or_default();
         Scope { send, lookup }
     }
@@ -136,10 +129,30 @@ impl Providers {
             Ok(credential) => credential,
             Err(why) => return unsent(format!("providers.{}.auth: {why}", provider.name), &[]),
         };
+        let own = credential.fingerprint.clone();
+        let same_caller = |shown: Option<&[u8]>| match call.scope {
+            Some(scope) if place(provider, &auth::with_certificate(&own, shown)) != scope.send => {
+                Err(format!(
+                    "providers.{}: its credential is not the one any more that was there when the job was claimed; nothing was \
+                 sent, and the next try goes by the new one",
+                    provider.name
+                ))
+            }
+            _ => Ok(()),
+        };
+        // What a connection shows is known only when it stands.
+        let shows = provider.tls.client.is_some() && provider.base_url.starts_with("https:");
+        if !shows {
+            let shown = tls::client_digest(&provider.tls);
+            if let Err(why) = shown.and_then(|shown| same_caller(shown.as_deref())) {
+                return unsent(why, &credential.secrets);
+            }
+        }
         let mut wire = match wire(call, kind, provider, &credential) {
             Ok(wire) => wire,
             Err(why) => return unsent(why, &credential.secrets),
         };
+        wire.caller = shows.then_some(&same_caller);
         if provider.profile.signed && call.step == Step::Send {
             match sign::sign(&provider.signing, &call.intent.wire_key, started, &call.frozen.body) {
                 Ok(signed) => {
@@ -216,6 +229,22 @@ impl Providers {
     }
 }
 
+/// Where a provider's requests go, called by whom.
+fn place(provider: &Provider, fingerprint: &str) -> String {
+    // The equals sign keeps an account apart from every fingerprint.
+    let whose = match &provider.account {
+        Some(account) => format!("account={account}"),
+        None => fingerprint.to_string(),
+    };
+    let mut send = [provider.name.as_str(), &provider.base_url, &whose].join(" ");
+    // What was sent where no key is remembered may carry none: a profile that promises more, read later, does not make it
+    // safe to send again.
+    if provider.profile.family == Family::E {
+        send.push_str(" without-key");
+    }
+    send
+}
+
 /// The request as it goes to the network, the credential added.
 fn wire<'a>(
     call: &Call<'a>,
@@ -254,6 +283,7 @@ fn wire<'a>(
         connect_timeout: provider.connect_timeout,
         total_timeout: provider.total_timeout,
         route: connect::Route { tls: &provider.tls, proxy: provider.proxy.as_ref() },
+        caller: None,
     })
 }
 

@@ -73,7 +73,7 @@ impl Tokens {
                 redact::words(&format!("the token server {} gave none: {why}", oauth2.token_url), &secrets)
             })
         })?;
-        let mut credential = auth::bearer(token, String::new())?;
+        let mut credential = auth::bearer(token, client.fingerprint)?;
         credential.secrets.extend([client.secret, client.basic]);
         Ok(credential)
     }
@@ -198,6 +198,7 @@ fn fetch(http: &Http, provider: &Provider, oauth2: &OAuth2, client: &Client) -> 
         body: Some(body.as_bytes()),
         connect_timeout: provider.connect_timeout,
         total_timeout: provider.total_timeout,
+        caller: None,
         route: Route { tls: &provider.tls, proxy: provider.proxy.as_ref() },
     };
     read(&http.exchange(&wire, &|| Ok(())).map_err(|broken| broken.error)?)
@@ -243,7 +244,7 @@ mod tests {
     use std::time::Duration;
 
     fn client(secret: &str) -> Client {
-        Client { secret: secret.into(), basic: secret.into() }
+        Client { secret: secret.into(), basic: secret.into(), fingerprint: String::new() }
     }
 
     fn gives(n: usize, lasts_s: i64) -> Result<Fetched, String> {

@@ -107,6 +107,7 @@ impl Providers {
             connect_timeout: provider.connect_timeout,
             total_timeout: provider.total_timeout,
             route: route(provider),
+            caller: None,
         };
         let status = match self.http.exchange(&wire, &|| Ok(())) {
             Ok(answer) => answer.status,

@@ -26,24 +26,29 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings for these files as they are now. The error names the file, never what is in it.
-    pub fn client(&self, tls: &Tls) -> Result<Arc<ClientConfig>, String> {
+    /// The settings for these files as they are now, and the digest of the client certificate among them, as
+    /// [`client_digest`] has it. The error names the file, never what is in it.
+    pub fn client(&self, tls: &Tls) -> Result<(Arc<ClientConfig>, Option<Vec<u8>>), String> {
         let files = Files::read(tls)?;
-        let digest = files.digest();
+        let (digest, shown) = (files.digest(), files.client.as_ref().map(|(chain, _)| sha256(chain)));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, config)) = known.get(tls).filter(|(of, _)| *of == digest) {
-            return Ok(Arc::clone(config));
+            return Ok((Arc::clone(config), shown));
         }
         let config = Arc::new(files.config(tls)?);
         known.insert(tls.clone(), (digest, Arc::clone(&config)));
-        Ok(config)
+        Ok((config, shown))
     }
 }
 
 /// SHA-256 of the client certificate's file; `None` without one. It is part of who calls.
 pub fn client_digest(tls: &Tls) -> Result<Option<Vec<u8>>, String> {
     let client = tls.client.as_ref();
-    client.map(|client| read(&client.chain).map(|text| Sha256::digest(text).to_vec())).transpose()
+    client.map(|client| read(&client.chain).map(|text| sha256(&text))).transpose()
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    Sha256::digest(bytes).to_vec()
 }
 
 /// The files' contents.

@@ -54,6 +54,10 @@ impl Claim {
     pub fn frozen(&self) -> &Frozen {
         &self.frozen
     }
+    /// Where the kind's calls go, as of the claim.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
     /// When it was claimed.
     pub fn started(&self) -> Ms {
         self.started

@@ -605,6 +605,7 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         job: claim.job(),
         intent: claim.intent(),
         frozen: claim.frozen(),
+        scope: Some(claim.scope()),
         before_first_byte: &before_first_byte,
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.

@@ -4,7 +4,13 @@ use crate::harness::certs::{Authority, Leaf};
 use crate::harness::wire::{Fault, Tls, Wire, fault, http, says};
 use crate::harness::*;
 use crate::wire::{Case, GOOD, Then, case, check_on, good, scene};
+use onceward::clock::{Clock, SystemClock};
+use onceward::config::Config;
 use onceward::demo::provider::Family;
+use onceward::outcome::{Class, Phase};
+use onceward::provider::{Call, Providers};
+use onceward::store::{Options, Store};
+use onceward::worker::Trade;
 use rustls::ServerConfig;
 use std::sync::Arc;
 
@@ -157,6 +163,50 @@ fn a_client_certificate_is_shown_and_its_absence_leaves_the_outcome_in_doubt() {
     for output in [h.run(&["show", &second]).to_string(), h.run(&["check"]).to_string()] {
         assert!(!output.contains("PRIVATE KEY"), "{output}");
     }
+}
+
+/// The certificate is read when the connection is opened, and the claim was made by the one before it.
+#[test]
+fn a_client_certificate_that_changes_between_claim_and_call_sends_nothing() {
+    let authority = Authority::new("ours");
+    let server = authority.asks_clients(&authority.good());
+    let tls: Tls = Arc::new(move |_| Arc::clone(&server));
+    let wire = Wire::start(Vec::new(), good(), Some(tls));
+    let with = "\ntls = { ca_file = \"ca.pem\", client_cert = \"till.pem\", client_key = \"till.key\" }";
+    let h = scene(Family::B, &wire, "20s").set(|s| s.provider += with).start();
+    let write = |name: &str, text: &str| std::fs::write(h.dir.path().join(name), text).expect("written");
+    let show = |name: &str| {
+        let client = authority.leaf(name, 2020, 2090);
+        write("till.pem", &client.cert_pem);
+        write("till.key", &client.key_pem);
+    };
+    write("ca.pem", &authority.pem);
+    show("till-3");
+    h.payout(1);
+    let config = Arc::new(Config::load(&h.config_path()).expect("a config"));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let trade = Arc::new(Trade::new(Arc::clone(&config), Arc::clone(&clock)));
+    let providers = Providers::new(Arc::clone(&config), Arc::clone(&clock));
+    let store = Store::open(
+        &config.store.path,
+        Options { create: false, namespace: String::new(), watch: None },
+        clock,
+        trade,
+    )
+    .expect("a store");
+    let (owner, _lock) = store.register("test:1").expect("an owner");
+    let claimed = store.claim(&owner, 1, LIMIT).expect("a claim");
+    let claim = &claimed.claims[0];
+    let call = |scope| {
+        let (step, job, intent, frozen) = (claim.step(), claim.job(), claim.intent(), claim.frozen());
+        providers.call(&Call { step, job, intent, frozen, scope: Some(scope), before_first_byte: &|| Ok(()) })
+    };
+    show("till-4");
+    let outcome = call(claim.scope());
+    assert_eq!((outcome.class, outcome.phase), (Class::NotSent, Some(Phase::Connect)), "{outcome:?}");
+    assert!(outcome.error.as_ref().is_some_and(|why| why.contains("providers.bank")), "{outcome:?}");
+    assert_eq!(wire.asked().len(), 0);
+    assert_eq!(call(&providers.scope("payout")).class, Class::Ok);
 }
 
 #[test]

@@ -465,6 +465,7 @@ impl World {
             job: claim.job(),
             intent: claim.intent(),
             frozen: claim.frozen(),
+            scope: Some(claim.scope()),
             before_first_byte: &hook,
         };
         let (rng, seen, wrong) = (RefCell::new(rng), Cell::new(None), RefCell::new(None));

@@ -123,7 +123,14 @@ impl Scene {
     pub fn step(self, step: Step, hook: &dyn Fn() -> Result<(), String>) -> Outcome {
         let (providers, job, intent) = self.providers();
         let frozen = providers.freeze("payout", &job, &intent).unwrap();
-        providers.call(&Call { step, job: &job, intent: &intent, frozen: &frozen, before_first_byte: hook })
+        providers.call(&Call {
+            step,
+            job: &job,
+            intent: &intent,
+            frozen: &frozen,
+            scope: None,
+            before_first_byte: hook,
+        })
     }
 
     pub fn freeze(self) -> Result<Frozen, String> {

@@ -28,6 +28,7 @@ fn the_request_is_the_frozen_one_plus_the_credential() {
         job: &job,
         intent: &intent,
         frozen: &frozen,
+        scope: None,
         before_first_byte: &hook,
     });
     assert_eq!(outcome.class, Class::ServerError);
@@ -123,6 +124,7 @@ fn headers_are_filled_in_and_a_question_has_none_that_carries_the_key() {
         job: &job,
         intent: &intent,
         frozen: &frozen,
+        scope: None,
         before_first_byte: &|| Ok(()),
     };
     assert_eq!(providers.call(&call).class, Class::NotFound);
@@ -206,6 +208,7 @@ fn basic_and_custom_headers_are_sent_and_the_scope_follows_the_credential() {
             job: &job,
             intent: &intent,
             frozen: &frozen,
+            scope: None,
             before_first_byte: &|| Ok(()),
         });
         let first = providers.scope("payout");
@@ -235,4 +238,84 @@ fn user_info_in_the_address_is_refused_and_not_repeated() {
     let outcome = Scene::new("http://me:hunter2@127.0.0.1:9").send();
     assert_eq!(outcome.class, Class::NotSent);
     assert!(!outcome.error.unwrap().contains("hunter2"));
+}
+
+/// Claims with one secret in the file and calls with another one, then claims again; for a send and for a question.
+#[track_caller]
+fn rotated(auth: impl Fn(&tempfile::TempDir) -> Auth, account: Option<&str>, sent: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::says(http("200 OK", "", r#"{"data":[],"access_token":"t","token_type":"bearer"}"#));
+    secret(&dir, "rotating", "account-one");
+    let mut scene = Scene::new(&server.base_url);
+    scene.provider.auth = Some(auth(&dir));
+    if let Some(Auth::OAuth2(oauth2)) = &mut scene.provider.auth {
+        oauth2.token_url = format!("{}/token", server.base_url);
+    }
+    scene.provider.account = account.map(str::to_string);
+    let (providers, job, intent) = scene.providers();
+    let frozen = providers.freeze("payout", &job, &intent).unwrap();
+    for (step, left_out) in [(Step::Send, Class::NotSent), (Step::LookUp, Class::LookupFailed)] {
+        secret(&dir, "rotating", "account-one");
+        let call = |scope: &crate::intent::Scope| {
+            let hook = || Ok(());
+            let scope = Some(scope);
+            providers.call(&Call {
+                step,
+                job: &job,
+                intent: &intent,
+                frozen: &frozen,
+                scope,
+                before_first_byte: &hook,
+            })
+        };
+        let asked = || server.requests().iter().filter(|r| !r.starts_with("POST /token")).count();
+        let (claimed, before) = (providers.scope("payout"), asked());
+        secret(&dir, "rotating", "account-two");
+        let outcome = call(&claimed);
+        assert_eq!(asked() - before, usize::from(sent), "{step:?} {outcome:?}");
+        if !sent {
+            assert_eq!((outcome.class, outcome.phase), (left_out, Some(Phase::Claimed)), "{outcome:?}");
+            let why = outcome.error.unwrap();
+            assert!(why.contains("providers.bank") && !why.contains("account-"), "{why}");
+            assert_ne!(providers.scope("payout"), claimed);
+        }
+        // The next claim goes by what is there now.
+        assert_ne!(call(&providers.scope("payout")).class, left_out);
+    }
+}
+
+#[test]
+fn a_call_goes_out_only_with_the_credential_of_its_claim() {
+    let header = |dir: &tempfile::TempDir| Auth::Header {
+        name: "X-Key".into(),
+        value: SecretSource::File(dir.path().join("rotating")),
+    };
+    let basic = |dir: &tempfile::TempDir| Auth::Basic {
+        user: SecretSource::File(dir.path().join("rotating")),
+        password: SecretSource::File(dir.path().join("rotating")),
+    };
+    let bearer = |dir: &tempfile::TempDir| Auth::Bearer(SecretSource::File(dir.path().join("rotating")));
+    let client = |dir: &tempfile::TempDir, id: &str, password: &str| {
+        Auth::OAuth2(OAuth2 {
+            token_url: String::new(),
+            client_id: SecretSource::File(dir.path().join(id)),
+            client_secret: SecretSource::File(dir.path().join(password)),
+            scope: None,
+        })
+    };
+    rotated(bearer, None, false);
+    rotated(header, None, false);
+    rotated(basic, None, false);
+    rotated(|dir| client(dir, "rotating", "rotating"), None, false);
+    // A client's new secret is no other account; nor is anything else where the config names the account.
+    rotated(
+        |dir| {
+            secret(dir, "id", "till-3");
+            client(dir, "id", "rotating")
+        },
+        None,
+        true,
+    );
+    rotated(bearer, Some("acct_1"), true);
+    rotated(|dir| client(dir, "rotating", "rotating"), Some("acct_1"), true);
 }
