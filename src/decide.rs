@@ -16,7 +16,7 @@ mod doubt;
 mod sends;
 mod terms;
 
-pub use doubt::{next_generation, remembered, still_safe};
+pub use doubt::{next_generation, numbers_after, remembered, still_safe};
 use sends::{began, note_send};
 pub use terms::{BreakerTerms, Family, LookupTerms, OnParked, OnUnknown, Terms};
 

@@ -4,7 +4,7 @@ use crate::clock::Ms;
 use crate::intent::hex;
 use crate::job::State;
 use crate::json::{Json, quote};
-use crate::store::{Enqueued, Entry, GroupStory, Pause, PauseScope, Stats, Story};
+use crate::store::{Enqueued, Entry, GroupStory, OpenRestore, Pause, PauseScope, Stats, Story};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -61,6 +61,26 @@ struct IntentView<'a> {
     requested_at: Option<String>,
     confirmed_at: Option<String>,
     result: Option<Box<RawValue>>,
+    /// Only where the file was restored and nobody knows what the lost one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubt: Option<DoubtView<'a>>,
+    /// Only where the app makes the call itself and is to be told `again`: since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for_app: Option<String>,
+}
+
+#[derive(Serialize, Debug)]
+struct DoubtView<'a> {
+    since: String,
+    restored_at: String,
+    no_words: bool,
+    wire_keys: Vec<WireKeyView<'a>>,
+}
+
+#[derive(Serialize, Debug)]
+struct WireKeyView<'a> {
+    generation: u32,
+    wire_key: &'a str,
 }
 
 /// One row of a history.
@@ -122,6 +142,17 @@ pub fn job(story: &Story, with_history: bool) -> JobView<'_> {
             requested_at: intent.requested.map(Ms::rfc3339),
             confirmed_at: intent.confirmed.map(Ms::rfc3339),
             result: intent.result.as_deref().map(raw),
+            doubt: intent.doubt.as_ref().map(|doubt| DoubtView {
+                since: doubt.since.rfc3339(),
+                restored_at: doubt.restored.rfc3339(),
+                no_words: doubt.no_words,
+                wire_keys: story
+                    .wire_keys
+                    .iter()
+                    .map(|(generation, wire_key)| WireKeyView { generation: *generation, wire_key })
+                    .collect(),
+            }),
+            waits_for_app: intent.waits_for_app.map(Ms::rfc3339),
         },
         history: with_history.then(|| story.history.iter().map(entry).collect()),
     }
@@ -182,6 +213,25 @@ pub struct StatsView<'a> {
     busy_waits: i64,
     log_lines_dropped: i64,
     inbox_refused: u64,
+    open_restores: Vec<RestoreView>,
+    in_doubt_since_restore: u64,
+}
+
+/// A restore that is not closed.
+#[derive(Serialize, Debug)]
+pub struct RestoreView {
+    copied_at: String,
+    restored_at: String,
+    new_keys: u64,
+}
+
+/// A restore that is not closed, as JSON.
+pub fn open_restore(open: &OpenRestore) -> RestoreView {
+    RestoreView {
+        copied_at: open.copied.rfc3339(),
+        restored_at: open.restored.rfc3339(),
+        new_keys: open.new_keys,
+    }
 }
 
 #[derive(Serialize, Debug)]
@@ -259,6 +309,8 @@ pub fn stats(stats: &Stats) -> StatsView<'_> {
         busy_waits: counter("busy_waits"),
         log_lines_dropped: counter("log_lines_dropped"),
         inbox_refused: stats.inbox_refused,
+        open_restores: stats.open_restores.iter().map(open_restore).collect(),
+        in_doubt_since_restore: stats.in_doubt_since_restore,
     }
 }
 
@@ -311,7 +363,14 @@ mod tests {
             confirmed: None,
             result: None,
         };
-        Story { job, intent, payload_hash: vec![0xab, 0x01], blocked_by: None, history: Vec::new() }
+        Story {
+            job,
+            intent,
+            payload_hash: vec![0xab, 0x01],
+            blocked_by: None,
+            wire_keys: BTreeMap::new(),
+            history: Vec::new(),
+        }
     }
 
     fn text(story: &Story, with_history: bool) -> String {

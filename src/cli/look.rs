@@ -99,11 +99,13 @@ pub fn show(context: &Context, key: &str) -> Result<(), CliError> {
         None => None,
     };
     let story = story.ok_or_else(|| super::no_job(key))?;
-    context.out.result(&view::job(&story, true), || tell(&story))
+    let kind = opened.config.kinds.get(&story.job.kind);
+    let external = kind.is_some_and(|kind| kind.terms.external);
+    context.out.result(&view::job(&story, true), || tell(&story, external))
 }
 
-/// The story of a job for a person.
-fn tell(story: &Story) -> String {
+/// The story of a job for a person. `external`: the app makes the call itself.
+fn tell(story: &Story, external: bool) -> String {
     let (job, intent) = (&story.job, &story.intent);
     let mut out = format!("{} {}  {}\n", job.id, job.key, job.state);
     let mut line = |name: &str, value: Option<String>| {
@@ -113,7 +115,8 @@ fn tell(story: &Story) -> String {
         }
     };
     let currency = intent.currency.as_deref().unwrap_or("");
-    let open = matches!(job.state, State::Scheduled | State::Ready | State::Unknown);
+    let open = matches!(job.state, State::Scheduled | State::Ready | State::Unknown)
+        && intent.waits_for_app.is_none();
     line("kind", Some(job.kind.clone()));
     line("payload", Some(job.payload.clone().unwrap_or_else(|| "pruned".into())));
     line("account", intent.account.clone());
@@ -122,6 +125,8 @@ fn tell(story: &Story) -> String {
     line("blocked by", story.blocked_by.clone());
     line("attempts", Some(format!("{} of {}", job.attempts, job.max_attempts)));
     line("due", open.then(|| job.run_after.rfc3339()));
+    let asks = "the app, which is told to call, under this wire key, when it next asks; since";
+    line("waits for", intent.waits_for_app.map(|since| format!("{asks} {since}")));
     line("parked", job.park_reason.map(|r| r.to_string()));
     line("last error", job.last_error.clone());
     line("intent", Some(format!("{}, generation {}", intent.state, intent.generation.number)));
@@ -130,6 +135,22 @@ fn tell(story: &Story) -> String {
     line("reference", intent.reference.clone());
     line("requested", intent.requested.map(Ms::rfc3339));
     line("confirmed", intent.confirmed.map(Ms::rfc3339));
+    if let Some(doubt) = &intent.doubt {
+        let _ = write!(
+            out,
+            "  in doubt since the copy of {}: the file was restored at {}, and the lost one may have gone on with this\n    \
+             wire keys to look for at the provider, by generation\n",
+            doubt.since, doubt.restored
+        );
+        for (generation, wire_key) in &story.wire_keys {
+            let _ = writeln!(out, "      {generation:<3} {wire_key}");
+        }
+        if external {
+            out.push_str(
+                "    beware: an app that heard `created` from the lost file may still be about to call: see to that first\n",
+            );
+        }
+    }
     out.push_str("  history\n");
     for e in &story.history {
         let to = e.to.map(|s| format!(" -> {s}")).unwrap_or_default();
@@ -146,10 +167,24 @@ fn tell(story: &Story) -> String {
 /// What a person may do now, ready to be copied into a POSIX shell.
 fn advice(story: &Story) -> String {
     let key = story.job.key.as_str().replace('\'', r"'\''");
+    let settled = format!("onceward resolve --settled REFERENCE -- '{key}'");
+    let generation = match story.intent.generation.number {
+        1 => String::new(),
+        n => format!(" --generation {n}"),
+    };
     match (story.job.state, story.intent.state) {
+        (State::Running, _) => String::new(),
+        (State::Parked | State::Cancelled | State::Unknown | State::Waiting, _)
+            if story.intent.doubt.is_some() =>
+        {
+            format!(
+                "  it may have taken effect, under any of those wire keys: look for each, then say what happened\n    {settled}\n    \
+             onceward resolve --not-applied --all-generations -- '{key}'\n"
+            )
+        }
         (State::Parked, IntentState::Requested) => format!(
-            "  it may have taken effect: look at the provider, then say what happened\n    \
-             onceward resolve --settled REFERENCE -- '{key}'\n    onceward resolve --not-applied -- '{key}'\n"
+            "  it may have taken effect: look at the provider, then say what happened\n    {settled}\n    \
+             onceward resolve --not-applied{generation} -- '{key}'\n"
         ),
         (State::Parked, _) => format!(
             "  it certainly had no effect: put it back to work, or give it up\n    \
@@ -213,6 +248,16 @@ fn figures(stats: &Stats) -> String {
     for p in stats.paused.iter().filter(|p| p.scope != PauseScope::Provider) {
         let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
         rows.push((format!("{} {}", p.scope, p.name), format!("paused by {}{why}", p.by)));
+    }
+    for open in &stats.open_restores {
+        let what = format!(
+            "at {} from a copy of {}: {} new keys since; `onceward check` says what is next",
+            open.restored, open.copied, open.new_keys
+        );
+        rows.push(("restored".into(), what));
+    }
+    if !stats.open_restores.is_empty() || stats.in_doubt_since_restore > 0 {
+        rows.push(("in doubt since restore".into(), stats.in_doubt_since_restore.to_string()));
     }
     for kind in &stats.unclaimed_kinds {
         rows.push(("unclaimed kind".into(), format!("{kind}: jobs wait, and no running worker knows it")));

@@ -2,7 +2,9 @@
 
 use super::{CliError, Context, actor};
 use crate::clock::Ms;
-use crate::store::{Desk, Fate, InDoubt, OpenRestore, Options, Restoring, Said, Store};
+use crate::door::restored;
+use crate::store::{Desk, InDoubt, Options, Restoring, Said, Store};
+use crate::view;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -48,15 +50,8 @@ struct DoubtView<'a> {
 
 #[derive(Serialize)]
 struct SaidView<'a> {
-    open_restores: Vec<OpenView>,
+    open_restores: Vec<view::RestoreView>,
     in_doubt: Vec<DoubtView<'a>>,
-}
-
-#[derive(Serialize)]
-struct OpenView {
-    copied_at: String,
-    restored_at: String,
-    new_keys: u64,
 }
 
 pub fn restore(context: &Context, args: &RestoreArgs) -> Result<(), CliError> {
@@ -113,7 +108,7 @@ fn speak(context: &Context, store: &Store, said: Said) -> Result<(), CliError> {
     let open = store.say_of_restores(said, &actor())?;
     let in_doubt = store.in_doubt_since_restore()?;
     let view = SaidView {
-        open_restores: open.iter().filter(|_| !said.close).map(open_view).collect(),
+        open_restores: open.iter().filter(|_| !said.close).map(view::open_restore).collect(),
         in_doubt: in_doubt.iter().map(doubt).collect(),
     };
     context.out.result(&view, || {
@@ -130,14 +125,6 @@ fn speak(context: &Context, store: &Store, said: Said) -> Result<(), CliError> {
         lines.extend(list(&in_doubt));
         lines.join("\n")
     })
-}
-
-fn open_view(open: &OpenRestore) -> OpenView {
-    OpenView {
-        copied_at: open.copied.rfc3339(),
-        restored_at: open.restored.rfc3339(),
-        new_keys: open.new_keys,
-    }
 }
 
 fn doubt(doubt: &InDoubt) -> DoubtView<'_> {
@@ -158,36 +145,14 @@ fn list(in_doubt: &[InDoubt]) -> Vec<String> {
         return vec!["Nothing is in doubt.".into()];
     }
     let mut lines = vec![format!("In doubt, for the lost file may have gone on with them: {jobs} jobs.")];
-    for doubt in in_doubt {
-        let what = match doubt.fate {
-            Fate::Send => "would go out again under the same key",
-            Fate::LookUp => "would be looked up",
-            Fate::Park => "would be parked for you",
-            Fate::Stay => "stay as they are until you speak of them",
-        };
-        let sum = match &doubt.currency {
-            Some(currency) => format!(" ({} {currency} in minor units)", doubt.amount_minor),
-            None => String::new(),
-        };
-        lines.push(format!("  {}: {} {what}{sum}, {} among them", doubt.kind, doubt.jobs, doubt.example));
-    }
+    lines.extend(in_doubt.iter().map(|doubt| format!("  {}", restored::sum(doubt))));
     lines
 }
 
 /// What there is to do next.
 fn next(said: Said) -> Vec<String> {
     let mut lines = vec!["Next:".to_string()];
-    if !said.no_words {
-        lines.push(
-            "  onceward restore --no-words   if since the copy nobody amended, cancelled, rejected or called anything not applied"
-                .into(),
-        );
-    }
-    lines.push("  onceward resume --all         lets the providers go on".into());
-    if !said.close {
-        lines.push(
-            "  onceward restore --close      once every app has asked again for what it had asked for".into(),
-        );
-    }
+    let steps = restored::steps(said.no_words, true, !said.close);
+    lines.extend(steps.into_iter().map(|(command, when)| format!("  {command:<29} {when}")));
     lines
 }

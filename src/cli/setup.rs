@@ -3,10 +3,11 @@
 use super::{CliError, Context, Opened};
 use crate::clock::{Clock, Ms, SANE};
 use crate::config::{Config, Kind};
+use crate::door::restored;
 use crate::job::{Code, Refusal, State};
 use crate::provider::{self, Programs, Providers};
 use crate::schedule::Schedule;
-use crate::store::{RefusedRow, Store, StoreError, sync_folder};
+use crate::store::{RefusedRow, Stats, Store, StoreError, sync_folder};
 use clap::Args;
 use serde::Serialize;
 use std::fs::File;
@@ -304,6 +305,7 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
                 );
                 findings.push(bad("log", why));
             }
+            restored(&store, &stats, findings);
             findings.extend(stats.unclaimed_kinds.into_iter().map(|kind| {
                 let why = if store.desk().kind(&kind).is_some() {
                     "no running worker knows it, though this config does: start the worker again with this config"
@@ -347,6 +349,27 @@ fn unreadable(store: &Store, findings: &mut Vec<Finding>) {
         }
         Err(e) => findings.push(bad("rows", e.to_string())),
     }
+}
+
+/// A restore that is open is no fault, and yet loud: what is in doubt, and what to say next.
+fn restored(store: &Store, stats: &Stats, findings: &mut Vec<Finding>) {
+    let told = |words: String| fine("restore", format!("beware: {words}"));
+    let open = &stats.open_restores;
+    findings.extend(open.iter().map(|open| told(restored::open_restore(open, stats.in_doubt_since_restore))));
+    if stats.in_doubt_since_restore > 0 {
+        if open.is_empty() {
+            findings.push(told("every restore is closed, and yet keys are in doubt since one".into()));
+        }
+        match store.in_doubt_since_restore() {
+            Ok(sums) => findings.extend(sums.iter().map(|sum| told(restored::sum(sum)))),
+            Err(e) => findings.push(bad("restore", e.to_string())),
+        }
+        let look = "`onceward show KEY` lists the wire keys to look for at the provider. What you find: `onceward resolve KEY \
+                    --settled REFERENCE`, or `--not-applied --all-generations` if there is nothing under any of them";
+        findings.push(told(look.into()));
+    }
+    let next = restored::next_steps(stats).into_iter();
+    findings.extend(next.map(|(command, when)| told(format!("next: `{command}` {when}"))));
 }
 
 /// Parked jobs are no fault of this installation, but only a person brings them on.

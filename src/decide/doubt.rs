@@ -46,8 +46,13 @@ impl Facts<'_> {
 /// A fresh generation after `g`: nothing sent, nothing known. For an intent that was in doubt since a restore its number is
 /// the Unix second of that restore, then one more each: past any key of any file that came from the same copy.
 pub fn next_generation(g: &Generation, doubt: Option<&Doubt>) -> Generation {
-    let past_all = doubt.map_or(0, |d| u32::try_from(d.restored.0 / 1000).unwrap_or(u32::MAX));
+    let past_all = doubt.map_or(0, |d| numbers_after(d.restored));
     Generation { number: g.number.saturating_add(1).max(past_all), ..Generation::default() }
+}
+
+/// The first number that is given after a restore: its Unix second.
+pub fn numbers_after(restored: Ms) -> u32 {
+    u32::try_from(restored.0 / 1000).unwrap_or(u32::MAX)
 }
 
 /// Does the provider still remember the request that may have been the first under this key? After a restore that one may

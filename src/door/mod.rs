@@ -2,6 +2,7 @@
 //! what asks for a job, finding one, checking the words of a list, amending.
 
 mod line;
+pub mod restored;
 
 /// Lines that are stored together share one transaction, and so one wait for the disk: at most so many jobs,
 pub const BATCH_JOBS: usize = 200;

@@ -101,6 +101,26 @@ impl Collector for Figures {
             None,
             stats.inbox_refused as f64,
         )?;
+        out.gauge(
+            "open_restores",
+            "Restores that nobody has closed",
+            None,
+            stats.open_restores.len() as f64,
+        )?;
+        out.gauge(
+            "in_doubt_since_restore",
+            "Keys that the lost file may have gone on with, up to 10000",
+            None,
+            stats.in_doubt_since_restore as f64,
+        )?;
+        // Those since a later restore are among those since an earlier one.
+        let new = stats.open_restores.iter().map(|open| open.new_keys).max();
+        out.gauge(
+            "new_keys_since_restore",
+            "Keys that are new since an open restore, up to 10000",
+            None,
+            new.unwrap_or(0) as f64,
+        )?;
         out.gauge("wal", "Size of the write-ahead log", Some(Unit::Bytes), stats.wal_bytes as f64)
     }
 }

@@ -9,10 +9,11 @@
 
 use super::{KindDesk, StoreError, Tx};
 use crate::clock::Ms;
-use crate::decide::{Now, Plan, plan};
-use crate::intent::{Doubt, Earlier, Intent, Scope};
-use crate::job::{Job, JobId, NewJob, Reason};
+use crate::decide::{Now, Plan, numbers_after, plan};
+use crate::intent::{Doubt, Earlier, Intent, Scope, WireStyle, wire_key};
+use crate::job::{Job, JobId, Key, NewJob, Reason};
 use rusqlite::{Connection, OptionalExtension, named_params};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A tick later than this after a restore was none before it.
@@ -107,6 +108,42 @@ pub(super) fn earlier(conn: &Connection, id: JobId) -> Result<Earlier, StoreErro
         earlier.references.extend(row.get::<_, Option<String>>(1)?);
     }
     Ok(earlier)
+}
+
+/// So many generations further than one that is known the lost file may have gone.
+const FURTHER: u32 = 5;
+const KNOWN: &str = "SELECT generation, wire_key FROM onceward_generations WHERE intent_id = ?1
+  UNION SELECT generation, wire_key FROM onceward_intents WHERE id = ?1";
+/// Those that the lost file had seen itself: all that concern the intent but the last.
+const SEEN_BY_THE_LOST: &str = "SELECT restored_ms FROM onceward_restores
+  WHERE id >= (SELECT coalesce(doubt_restore, 0) FROM onceward_intents WHERE id = ?1)
+    AND id < (SELECT max(id) FROM onceward_restores)";
+
+/// The keys under which a request may have left for an intent in doubt, by generation: those that this file knows, and
+/// the next ones, which the lost file may have come to. Where that one was a restored file too, its numbers may have gone
+/// on from that restore.
+pub(super) fn wire_keys(
+    conn: &Connection,
+    id: JobId,
+    key: &Key,
+    namespace: &str,
+) -> Result<BTreeMap<u32, String>, StoreError> {
+    let mut known: BTreeMap<u32, String> = conn
+        .prepare_cached(KNOWN)?
+        .query_map([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    // Keys say themselves of which style they are, whatever the config says by now.
+    let raw = known.iter().any(|(n, wire)| *wire == wire_key(WireStyle::Raw, namespace, key, *n));
+    let style = if raw { WireStyle::Raw } else { WireStyle::Uuid };
+    let mut from: Vec<u32> = known.keys().copied().collect();
+    let mut statement = conn.prepare_cached(SEEN_BY_THE_LOST)?;
+    for at in statement.query_map([id.0], |row| row.get(0).map(Ms))? {
+        from.push(numbers_after(at?));
+    }
+    for n in from.into_iter().flat_map(|n| n..=n.saturating_add(FURTHER)) {
+        known.entry(n).or_insert_with(|| wire_key(style, namespace, key, n));
+    }
+    Ok(known)
 }
 
 const KEEP: &str =

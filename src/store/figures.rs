@@ -1,5 +1,6 @@
 //! The figures, at a cost that does not grow with what is done: counters, and partial indexes over what is open.
 
+use super::restore::{self, OpenRestore};
 use super::{Pause, PauseScope, Store, StoreError, holds, inbox, leases, order, pauses, record, rows};
 use crate::clock::Ms;
 use crate::job::State;
@@ -59,6 +60,10 @@ pub struct Stats {
     pub wal_bytes: u64,
     /// Rows of the SQL inbox that stand refused.
     pub inbox_refused: u64,
+    /// Restores that nobody has closed, the oldest first.
+    pub open_restores: Vec<OpenRestore>,
+    /// Keys in doubt since a restore; 10,000 stands for more.
+    pub in_doubt_since_restore: u64,
 }
 
 impl Stats {
@@ -99,6 +104,8 @@ impl Store {
             stats.blocked_groups = blocked_groups(&conn, now)?;
         }
         stats.inbox_refused = inbox::refused(&conn)?;
+        stats.open_restores = restore::open_restores(&conn)?;
+        stats.in_doubt_since_restore = restore::in_doubt(&conn)?;
         let mut wal = self.path.as_os_str().to_os_string();
         wal.push("-wal");
         // Metadata only: opening and closing a file beside the database is harmless, opening the database is not.
@@ -261,8 +268,18 @@ const COUNTERS: &str = "SELECT name, value FROM onceward_counters";
 
 /// Every statement of the figures that goes over jobs, intents or history.
 #[cfg(test)]
-pub(super) const STATEMENTS: [&str; 9] =
-    [DUE, UNCONFIRMED, IN_FLIGHT, OLDEST_UNKNOWN, CLAIMABLE_KINDS, OLDEST_READY, UNPROMOTED, BLOCKED, GAPS];
+pub(super) const STATEMENTS: [&str; 10] = [
+    DUE,
+    UNCONFIRMED,
+    IN_FLIGHT,
+    OLDEST_UNKNOWN,
+    CLAIMABLE_KINDS,
+    OLDEST_READY,
+    UNPROMOTED,
+    BLOCKED,
+    GAPS,
+    restore::IN_DOUBT,
+];
 
 /// Groups that wait for a place that is missing.
 const GAPS: &str = "SELECT g.name, g.passed + 1, g.gap_ms, (SELECT count(*) FROM onceward_jobs w

@@ -3,7 +3,7 @@
 //! One filter leads by an index of its own and the others are held against what it gives, so that the cost follows the
 //! jobs that the leading filter fits, not the file. People's lists, in the orders that people want, are in `browse`.
 
-use super::read::{Story, story_if_there};
+use super::read::Story;
 use super::{Store, StoreError};
 use crate::clock::Ms;
 use crate::job::{JobId, State};
@@ -151,7 +151,7 @@ impl Store {
 
     /// The stories of these jobs, without their histories. What was pruned meanwhile is left out.
     pub fn stories(&self, ids: &[JobId]) -> Result<Vec<Story>, StoreError> {
-        let (conn, now) = (self.reader()?, self.clock.now());
-        ids.iter().filter_map(|id| story_if_there(&conn, *id, now).transpose()).collect()
+        let conn = self.reader()?;
+        ids.iter().filter_map(|id| self.story_without_history(&conn, *id).transpose()).collect()
     }
 }

@@ -40,6 +40,13 @@ pub struct Pause {
     pub why: Option<String>,
 }
 
+impl Pause {
+    /// The file was restored, and nobody has let this go on since.
+    pub fn by_restore(&self) -> bool {
+        self.by.starts_with(BY_RESTORE)
+    }
+}
+
 impl Store {
     /// Stops claiming for a provider, a kind or a group. `false`: it was paused already, and stays as it was.
     pub fn pause(
@@ -87,9 +94,7 @@ impl Store {
 
     /// Lets everything go on that a restore paused. Returns what went on, and what a person paused and so stays.
     pub fn resume_restored(&self, actor: &str) -> Result<(Vec<Pause>, Vec<Pause>), StoreError> {
-        let (resumed, left) = all(&*self.reader()?)?
-            .into_iter()
-            .partition::<Vec<_>, _>(|pause| pause.by.starts_with(BY_RESTORE));
+        let (resumed, left) = all(&*self.reader()?)?.into_iter().partition::<Vec<_>, _>(Pause::by_restore);
         for pause in &resumed {
             self.resume(pause.scope, &pause.name, None, actor)?;
         }

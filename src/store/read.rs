@@ -1,12 +1,12 @@
 //! Reading, on read-only connections: one job's story, and what there is to do.
 
 use super::history::{self, Entry};
-use super::{Store, StoreError, holds, inbox, order, pauses, rows, set_aside};
+use super::{Store, StoreError, doubt, holds, inbox, order, pauses, rows, set_aside};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, State};
 use rusqlite::Connection;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// One job with everything known about it.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Story {
     pub payload_hash: Vec<u8>,
     /// Who holds it back in its group.
     pub blocked_by: Option<String>,
+    /// In doubt since a restore: the keys under which a request may have left, by generation. Empty otherwise.
+    pub wire_keys: BTreeMap<u32, String>,
     /// Its history, oldest first; empty in lists.
     pub history: Vec<Entry>,
 }
@@ -57,7 +59,8 @@ impl Store {
     pub fn story_of(&self, id: JobId) -> Result<Story, StoreError> {
         let reader = self.reader()?;
         let conn = reader.unchecked_transaction()?;
-        let mut story = story(&conn, id, self.clock.now())?;
+        let found = self.story_without_history(&conn, id)?;
+        let mut story = found.ok_or_else(|| StoreError::Sqlite(format!("job {id} has no intent")))?;
         story.history = history::of_job(&conn, id)?;
         Ok(story)
     }
@@ -126,21 +129,23 @@ pub(super) const OPEN: &str = "SELECT kind, 1, 0 FROM onceward_jobs WHERE state 
   WHERE j.state <> 'running' AND j.state <> 'settled' AND j.state <> 'parked' AND j.state <> 'cancelled'
     AND j.state IN ('scheduled','ready','unknown') AND j.group_paused = 0";
 
-fn story(conn: &Connection, id: JobId, now: Ms) -> Result<Story, StoreError> {
-    let found = rows::seen(conn, id)?;
-    tell(conn, found.ok_or_else(|| StoreError::Sqlite(format!("job {id} has no intent")))?, now)
-}
-
-/// The story without the history; `None` if there is no such job.
-pub(super) fn story_if_there(conn: &Connection, id: JobId, now: Ms) -> Result<Option<Story>, StoreError> {
-    rows::seen(conn, id)?.map(|found| tell(conn, found, now)).transpose()
-}
-
-fn tell(conn: &Connection, (mut job, intent): (Job, Intent), now: Ms) -> Result<Story, StoreError> {
-    job.state = seen_state(&job, now);
-    let payload_hash = conn
-        .prepare_cached("SELECT payload_hash FROM onceward_intents WHERE id = ?1")?
-        .query_row([job.id.0], |row| row.get(0))?;
-    let blocked_by = order::blocked_by(conn, &job)?;
-    Ok(Story { job, intent, payload_hash, blocked_by, history: Vec::new() })
+impl Store {
+    /// The story without the history; `None` if there is no such job.
+    pub(super) fn story_without_history(
+        &self,
+        conn: &Connection,
+        id: JobId,
+    ) -> Result<Option<Story>, StoreError> {
+        let Some((mut job, intent)) = rows::seen(conn, id)? else { return Ok(None) };
+        job.state = seen_state(&job, self.clock.now());
+        let payload_hash = conn
+            .prepare_cached("SELECT payload_hash FROM onceward_intents WHERE id = ?1")?
+            .query_row([job.id.0], |row| row.get(0))?;
+        let blocked_by = order::blocked_by(conn, &job)?;
+        let wire_keys = match &intent.doubt {
+            Some(_) => doubt::wire_keys(conn, id, &job.key, &self.namespace)?,
+            None => BTreeMap::new(),
+        };
+        Ok(Some(Story { job, intent, payload_hash, blocked_by, wire_keys, history: Vec::new() }))
+    }
 }

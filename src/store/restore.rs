@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clock::{Clock, Ms};
 use crate::decide::Plan;
-use crate::job::{Code, JobId, Refusal, State, Step};
+use crate::job::{Code, JobId, Reason, Refusal, State, Step};
 use crate::outcome::words;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +114,8 @@ const CLOSE: &str = "UPDATE onceward_restores SET closed_ms = ?1, closed_by = ?2
 const OPEN_ONES: &str = "SELECT copied_ms, restored_ms, no_words_ms IS NOT NULL,
     (SELECT count(*) FROM (SELECT 1 FROM onceward_intents i WHERE i.id > r.after_id LIMIT 10000))
   FROM onceward_restores r WHERE closed_ms IS NULL ORDER BY id";
+pub(super) const IN_DOUBT: &str = "SELECT count(*) FROM
+  (SELECT 1 FROM onceward_intents WHERE doubt_since_ms IS NOT NULL AND state <> 'settled' LIMIT 10000)";
 const DOUBTFUL: &str = "SELECT id FROM onceward_intents
   WHERE doubt_since_ms IS NOT NULL AND state <> 'settled' AND id > ?1 ORDER BY id LIMIT 1000";
 
@@ -250,7 +252,12 @@ fn no_copy(from: &Path) -> StoreError {
     StoreError::Copy { path: from.to_path_buf(), why: "there is no such file".into() }
 }
 
-fn open_restores(conn: &Connection) -> Result<Vec<OpenRestore>, StoreError> {
+/// How many keys are in doubt since a restore; 10,000 stands for more.
+pub(super) fn in_doubt(conn: &Connection) -> Result<u64, StoreError> {
+    Ok(conn.prepare_cached(IN_DOUBT)?.query_row([], |row| row.get(0))?)
+}
+
+pub(super) fn open_restores(conn: &Connection) -> Result<Vec<OpenRestore>, StoreError> {
     let mut statement = conn.prepare_cached(OPEN_ONES)?;
     let rows = statement.query_map([], |row| {
         Ok(OpenRestore {
@@ -339,6 +346,10 @@ const BY_APP: &str = "SELECT due_by_app FROM onceward_jobs WHERE id = ?1";
 const KEEP_TIME: &str = "UPDATE onceward_jobs SET due_by_app = 1 WHERE id = ?1";
 const RUNNING: &str =
     "SELECT id, lease_step, lease_started_ms FROM onceward_jobs WHERE state = 'running' ORDER BY id";
+/// Parked for a reason by which nothing had happened: the lost file may have put it back to work.
+const CERTAIN_NO_MORE: &str = "UPDATE onceward_jobs SET park_reason = 'unknown_outcome'
+  WHERE id = ?1 AND state = 'parked' AND park_reason NOT IN ('unknown_outcome','window_expired','scope_changed',
+    'content_differs','reference_taken','redirected','invalid')";
 /// The lost file may have given numbers that nobody knows: at most a hundred a millisecond were ever written.
 const BUMP: &str =
     "UPDATE sqlite_sequence SET seq = seq + 1000000 + ?1 * 100 WHERE name = 'onceward_intents'";
@@ -481,6 +492,12 @@ impl Mark<'_> {
             if by_app {
                 tx.conn().prepare_cached(KEEP_TIME)?.execute([id.0])?;
             }
+        }
+        if let Some(reason) = job.park_reason
+            && tx.conn().prepare_cached(CERTAIN_NO_MORE)?.execute([id.0])? > 0
+        {
+            tx.count(format!("parked:{reason}"), -1);
+            tx.count(format!("parked:{}", Reason::UnknownOutcome), 1);
         }
         let mut entry = Entry::new(id, Action::Release, tx.now(), &self.how.actor);
         (entry.from, entry.to) = (Some(job.state), Some(state));

@@ -114,7 +114,9 @@ pub fn load(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, Store
                 StoreError::Row(what) => StoreError::Row(format!("job {id} cannot be read: {what}")),
                 e => e,
             })?;
-            if let Some(since) = found.ms(Column::DoubtSince)? {
+            // What is settled is in doubt no more, whatever its row keeps of it.
+            let open = intent.state != IntentState::Settled;
+            if let Some(since) = found.ms(Column::DoubtSince)?.filter(|_| open) {
                 intent.doubt = Some(super::doubt::read(conn, since, found.get(Column::DoubtRestore)?)?);
             }
             if intent.generation.number > 1 {

@@ -4,9 +4,9 @@
 //! a passing database of SQLite's own, which lies on disk and is gone with its connection.
 
 use super::rows::{shown, shown_if_any};
-use super::{Store, StoreError};
+use super::{Store, StoreError, doubt};
 use crate::clock::Ms;
-use crate::intent::{IntentState, wire_key};
+use crate::intent::IntentState;
 use crate::job::{JobId, Key};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use std::collections::BTreeSet;
@@ -62,10 +62,8 @@ const WIRE_KEYS: &str = "SELECT wire_key, id FROM onceward_intents WHERE provide
   UNION ALL SELECT g.wire_key, i.id FROM onceward_generations g JOIN onceward_intents i ON i.id = g.intent_id
   WHERE i.provider = ?1";
 /// In doubt since a restore: the lost file may have gone on to later generations.
-const IN_DOUBT: &str = "SELECT id, key, kind, generation FROM onceward_intents
+const IN_DOUBT: &str = "SELECT id, key FROM onceward_intents
   WHERE doubt_since_ms IS NOT NULL AND state <> 'settled' AND provider = ?1";
-/// So many generations further than this file knows are looked for.
-const FURTHER: u32 = 5;
 /// Exactly the index of unique references.
 const BY_REFERENCE: &str =
     "SELECT id, key, state, reference, amount_minor, currency, confirmed_ms FROM onceward_intents
@@ -120,13 +118,11 @@ impl Store {
         let mut statement = conn.prepare(IN_DOUBT)?;
         let mut rows = statement.query([provider])?;
         while let Some(row) = rows.next()? {
-            let (id, key, kind): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let present: u32 = row.get(3)?;
+            let (id, key): (i64, String) = (row.get(0)?, row.get(1)?);
             let Ok(key) = Key::new(key) else { continue };
-            let style = self.desk().kind(&kind).map(|kind| kind.terms.wire_style).unwrap_or_default();
-            for generation in present.saturating_add(1)..=present.saturating_add(FURTHER) {
+            for wire_key in doubt::wire_keys(conn, JobId(id), &key, &self.namespace)?.into_values() {
                 seen.prepare_cached("INSERT OR IGNORE INTO wire (wire_key, id) VALUES (?1, ?2)")?
-                    .execute((wire_key(style, &self.namespace, &key, generation), id))?;
+                    .execute((wire_key, id))?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod after_restore;
 mod alerts;
 mod api;
 mod api_doors;

@@ -1,0 +1,203 @@
+//! What people see of a restore until they have closed it: figures, `check`, a doubtful job, the console, alerts, and
+//! what they may say of many jobs at once.
+
+use crate::harness::*;
+use onceward::demo::provider::Family;
+use serde_json::{Value, json};
+use std::process::Output as Ended;
+
+/// Two payouts and a call that the app makes itself stood in the copy, and a third payout is asked for after the restore.
+pub fn restored(scene: Scene) -> Harness {
+    let h = scene.set(|s| s.tables += EXTERNAL).start();
+    h.payout(1);
+    h.payout(2);
+    h.enqueue("charge", "{}", &["--key", "charge:1"]).ok();
+    put_back(&h);
+    h.payout(3);
+    h
+}
+
+const EXTERNAL: &str =
+    "[providers.psp]\nprofile = \"external\"\n[kinds.charge]\nprovider = \"psp\"\nconfirm_within = \"1h\"\n";
+
+/// Copies the file, loses it, and puts the copy in its place.
+fn put_back(h: &Harness) -> Value {
+    let copy = format!("copy-{}.db", h.count("SELECT count(*) FROM onceward_events"));
+    h.run(&["backup", &copy]).ok();
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(h.dir.path().join(format!("onceward.db{end}")));
+    }
+    h.run(&["restore", &copy]).ok().json()
+}
+
+/// A command in words and not in JSON.
+fn words(h: &Harness, args: &[&str]) -> String {
+    let plain = h.plain_command(args);
+    let mut command = std::process::Command::new(plain.get_program());
+    command.env_clear().current_dir(h.dir.path());
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(plain.get_args().filter(|arg| *arg != "--json"));
+    let Ended { stdout, stderr, .. } = command.output().expect("the binary starts");
+    String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr)
+}
+
+fn wire_key(key: &str, generation: u32) -> String {
+    use onceward::intent::{WireStyle, wire_key};
+    wire_key(WireStyle::Uuid, "", &onceward::job::Key::new(key).expect("a key"), generation)
+}
+
+/// The generations of the keys to look for; each key is the one that every file gives that generation.
+#[track_caller]
+fn generations(job: &Value) -> Vec<u64> {
+    let keys = job["intent"]["doubt"]["wire_keys"].as_array().unwrap_or_else(|| panic!("no doubt: {job:#}"));
+    let mut all = Vec::new();
+    for entry in keys {
+        let generation = entry["generation"].as_u64().expect("a number");
+        let expected =
+            wire_key(job["key"].as_str().expect("a key"), u32::try_from(generation).expect("32 bits"));
+        assert_eq!(entry["wire_key"], expected, "{job:#}");
+        all.push(generation);
+    }
+    all
+}
+
+#[test]
+fn an_open_restore_is_in_the_figures_at_every_door_until_somebody_closes_it() {
+    let h = restored(Scene::new(Family::B).with_http());
+    let stats = h.stats();
+    let open = stats["open_restores"].as_array().unwrap();
+    assert_eq!((open.len(), &open[0]["new_keys"]), (1, &json!(1)), "{stats:#}");
+    let doubt = &h.show(&key(1))["intent"]["doubt"];
+    assert_eq!((&open[0]["copied_at"], &open[0]["restored_at"]), (&doubt["since"], &doubt["restored_at"]));
+    assert_eq!(stats["in_doubt_since_restore"], 4);
+    let text = words(&h, &["stats"]);
+    assert!(text.contains("restored ") && text.contains("1 new keys since"), "{text}");
+
+    let web = h.serve();
+    assert_eq!(web.get("/v1/stats").is(200)["open_restores"], stats["open_restores"]);
+    let metrics = web.get("/metrics").text();
+    for line in [
+        "onceward_open_restores 1.0",
+        "onceward_in_doubt_since_restore 4.0",
+        "onceward_new_keys_since_restore 1.0",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    h.run(&["restore", "--close"]).ok();
+    assert_eq!(h.stats()["open_restores"], json!([]));
+    assert_eq!(h.stats()["in_doubt_since_restore"], 4, "what was in doubt stays so");
+    assert!(web.get("/metrics").text().contains("onceward_open_restores 0.0"));
+    h.enqueue("payout", &payout(4), &[]).ok();
+    assert_eq!(h.show(&key(4))["intent"]["doubt"], Value::Null, "a key that is new now is new");
+}
+
+/// Loud, and no fault of the installation: the providers that wait are one.
+#[test]
+fn check_names_an_open_restore_with_sums_and_what_to_say_next() {
+    let h = restored(Scene::new(Family::E));
+    let told = |h: &Harness| -> Vec<String> {
+        let findings = h.run(&["check"]).lines();
+        let of_restore = findings.iter().filter(|finding| finding["what"] == "restore");
+        of_restore
+            .map(|f| {
+                assert_eq!(f["ok"], true, "{f}");
+                f["finding"].as_str().unwrap().to_string()
+            })
+            .collect()
+    };
+    let all = told(&h).join("\n");
+    for part in [
+        "Keys in doubt: 4; new since: 1",
+        "payout: 3 would be parked for you (3006 EUR in minor units)",
+        "charge: 1 ",
+        "--not-applied --all-generations",
+        "`onceward restore --no-words`",
+        "`onceward resume --all`",
+        "`onceward restore --close`",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    h.run(&["restore", "--no-words"]).ok();
+    h.run(&["resume", "--all"]).ok();
+    let all = told(&h).join("\n");
+    assert!(!all.contains("--no-words") && !all.contains("resume --all"), "said and done: {all}");
+    h.run(&["check"]).ok();
+    h.run(&["restore", "--close"]).ok();
+    let all = told(&h).join("\n");
+    assert!(all.contains("every restore is closed, and yet") && !all.contains("next:"), "{all}");
+}
+
+#[test]
+fn a_doubtful_job_lists_the_wire_keys_of_every_generation_that_the_lost_file_may_have_come_to() {
+    let h = restored(Scene::new(Family::E));
+    let job = h.show(&key(1));
+    assert_eq!(generations(&job), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(job["intent"]["doubt"]["no_words"], false);
+    assert_eq!(
+        generations(&h.show(&key(3))),
+        [1, 2, 3, 4, 5, 6],
+        "new to the file, and so perhaps the lost one's"
+    );
+    assert_eq!(h.list(&[])[0]["intent"]["doubt"], job["intent"]["doubt"]);
+    let text = words(&h, &["show", &key(1)]);
+    assert!(text.contains(&wire_key(&key(1), 6)) && text.contains("in doubt since the copy of"), "{text}");
+    assert!(text.contains("--not-applied --all-generations -- 'payout:INV-1'"), "{text}");
+
+    h.run(&["restore", "--no-words"]).ok();
+    assert_eq!(h.show(&key(1))["intent"]["doubt"]["no_words"], true);
+    h.run(&["resolve", &key(1), "--settled", "po_1"]).ok();
+    assert!(h.show(&key(1))["intent"].get("doubt").is_none(), "what is settled is in doubt no more");
+    assert!(!words(&h, &["show", &key(1)]).contains("in doubt since"));
+
+    // The lost file of a second restore may have gone on from where the first one had left it.
+    h.run(&["resolve", &key(2), "--not-applied", "--all-generations"]).ok();
+    let present = h.show(&key(2))["intent"]["generation"].as_u64().unwrap();
+    put_back(&h);
+    let second = generations(&h.show(&key(2)));
+    assert!([1, 2, 6, present, present + 5].iter().all(|n| second.contains(n)), "{second:?}");
+    let third = generations(&h.show(&key(3)));
+    let restored =
+        |id: u32| h.count(&format!("SELECT restored_ms / 1000 FROM onceward_restores WHERE id = {id}"));
+    let first = u64::try_from(restored(1)).unwrap();
+    assert!(third.contains(&6) && third.contains(&first) && third.contains(&(first + 5)), "{third:?}");
+    assert!(!third.contains(&(u64::try_from(restored(2)).unwrap() + 6)), "{third:?}");
+}
+
+#[test]
+fn an_external_job_says_who_may_still_call_and_then_whom_it_waits_for() {
+    let h = restored(Scene::new(Family::B));
+    let text = words(&h, &["show", "charge:1"]);
+    assert!(
+        text.contains("an app that heard `created` from the lost file may still be about to call"),
+        "{text}"
+    );
+    assert!(
+        !words(&h, &["show", &key(1)]).contains("may still be about to call"),
+        "only where the app calls"
+    );
+    assert!(h.show("charge:1")["intent"].get("waits_for_app").is_none());
+    h.run(&["resolve", "charge:1", "--not-applied", "--all-generations"]).ok();
+    let job = h.show("charge:1");
+    assert!(job["intent"]["waits_for_app"].as_str().is_some_and(|at| at.ends_with('Z')), "{job:#}");
+    assert!(job["intent"].get("doubt").is_none(), "{job:#}");
+    let text = words(&h, &["show", "charge:1"]);
+    assert!(text.contains("waits for   the app") && !text.contains("9999"), "{text}");
+    assert_eq!(h.enqueue("charge", "{}", &["--key", "charge:1"]).ok().json()["outcome"], "again");
+    assert!(h.show("charge:1")["intent"].get("waits_for_app").is_none());
+}
+
+/// The lost file may have put it back to work.
+#[test]
+fn what_was_parked_as_refused_is_an_unknown_after_a_restore() {
+    let h = Scene::new(Family::B).start();
+    let no = onceward::demo::provider::Answer::json(422, r#"{"error":"no"}"#.to_string());
+    h.provider.script(vec![onceward::demo::provider::Fault::Answer(no)]);
+    h.payout(1);
+    h.work_until_idle();
+    h.assert_parked(&key(1), "rejected", "rejected");
+    put_back(&h);
+    h.assert_parked(&key(1), "unknown_outcome", "requested");
+    assert_eq!(h.stats()["parked_by_reason"], json!({ "unknown_outcome": 1 }));
+    assert_eq!(h.stats()["unconfirmed"], 1);
+    assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}
