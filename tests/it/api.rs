@@ -58,7 +58,14 @@ fn every_refusal_is_the_command_lines_with_its_code_as_a_problem() {
         ("/v1/jobs/none/replay", "", 404, "not_found"),
         ("/v1/jobs/%2399/cancel", "{}", 404, "not_found"),
         ("/v1/jobs/payout%3AINV-1/replay", "", 409, "not_allowed"),
-        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true}"#, 409, "not_allowed"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true,"generation":1}"#, 409, "not_allowed"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"rejected":"no","generation":1}"#, 409, "not_allowed"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"settled":"x"}"#, 409, "not_allowed"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true}"#, 400, "invalid"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"rejected":"no"}"#, 400, "invalid"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true,"generation":"every"}"#, 400, "invalid"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true,"generation":"1"}"#, 400, "invalid"),
+        ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true,"generation":-1}"#, 400, "invalid"),
         ("/v1/jobs/payout%3AINV-1/resolve", "{}", 400, "invalid"),
         ("/v1/jobs/payout%3AINV-1/resolve", r#"{"not_applied":true,"settled":"x"}"#, 400, "invalid"),
         ("/v1/jobs/payout%3AINV-1/confirm", r#"{"reference":"x"}"#, 409, "not_allowed"),
@@ -110,7 +117,7 @@ fn every_change_is_in_the_history_with_who_and_from_where() {
     let named = "X-Onceward-Actor: Ada @home\r\n";
     web.post_with("/v1/jobs", named, r#"{"kind":"raw","key":"k","payload":{}}"#).is(201);
     web.post("/v1/jobs/k/note", r#"{"text":"looked at it"}"#).is(200);
-    assert_eq!(web.post("/v1/jobs/k/cancel", "").is(200), json!({ "key": "k", "state": "cancelled" }));
+    assert_eq!(web.post("/v1/jobs/k/cancel", "").is(200), json!({ "key": "k", "state": "cancelled", "generation": 1 }));
     let job = web.get("/v1/jobs/k").is(200);
     let actors: Vec<&str> =
         job["history"].as_array().unwrap().iter().map(|row| row["actor"].as_str().unwrap()).collect();

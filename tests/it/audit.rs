@@ -141,7 +141,8 @@ fn a_file_that_was_put_back_by_hand_is_not_worked_on_until_it_is_restored() {
     std::fs::copy(h.dir.path().join("old.db"), h.dir.path().join("onceward.db")).unwrap();
     assert!(h.run(&["work", "--exit-when-idle"]).refused("not_allowed", 4).contains("--copied-at"));
     h.run(&["audit", "verify"]).fails(&[1]);
-    h.run(&["restore", "onceward.db", "--copied-at", &at]).ok();
+    h.run(&["restore", "--copied-at", &at, "--no-words"]).ok();
+    h.run(&["resume", "--all"]).ok();
     h.work_until_idle();
     h.assert_settled_once(&key(1));
     let audit = h.run(&["audit", "verify"]).ok().json();

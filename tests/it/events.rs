@@ -51,14 +51,18 @@ fn copies_restores_prunes_and_audits_are_on_record_with_who_did_them() {
     for end in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(h.dir.path().join(format!("onceward.db{end}")));
     }
-    h.run(&["restore", "copy.db", "--trust-new-keys"]).ok();
+    h.run(&["restore", "copy.db"]).ok();
+    for word in ["--no-words", "--no-words", "--close"] {
+        h.run(&["restore", word]).ok();
+    }
     let restored = events(&h, "restore");
-    assert_eq!(restored.len(), 1);
-    assert!(
-        detail(&restored[0]).contains("ends at row 4") && detail(&restored[0]).contains("trusted"),
-        "{restored:?}"
-    );
-    assert!(restored[0]["actor"].as_str().unwrap().starts_with("cli:ada@"));
+    let named: Vec<&str> = restored.iter().map(|event| event["name"].as_str().unwrap()).collect();
+    assert_eq!(named, ["file", "word", "word"], "a word is on record once");
+    assert!(detail(&restored[0]).contains("ends at row 4"), "{restored:?}");
+    assert!(detail(&restored[1]).contains("nobody gave anything up"), "{restored:?}");
+    assert!(detail(&restored[2]).contains("every app has asked again"), "{restored:?}");
+    assert!(restored.iter().all(|event| event["actor"].as_str().unwrap().starts_with("cli:ada@")));
+    assert_eq!(events(&h, "pause")[0]["name"], "bank", "and so is what it paused");
     assert_eq!(events(&h, "backup"), Vec::<Value>::new(), "the copy was made before it was told of");
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
     h.reconfigure(|s| s.kind.clear());

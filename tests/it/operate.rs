@@ -160,14 +160,17 @@ fn a_job_that_was_never_sent_is_cancelled_and_may_come_back() {
     h.assert_laws();
 }
 
+/// The refusal answered the request itself, the provider does not store it, nothing changed: the same key goes again, for
+/// after a restore fewer generations are less doubt.
 #[test]
-fn a_refused_job_is_replayed_under_the_next_generation_and_its_history_goes_on() {
+fn a_refused_job_is_replayed_and_its_history_goes_on() {
     let (h, key) = parked_rejected();
     let parked = h.show(&key);
     h.run(&["replay", &key]).ok();
     h.work_until_idle();
     let job = h.assert_settled_once(&key);
-    assert_eq!((&job["id"], &job["intent"]["generation"]), (&parked["id"], &2.into()));
+    assert_eq!((&job["id"], &job["intent"]["generation"]), (&parked["id"], &1.into()));
+    assert_eq!(job["intent"]["wire_key"], parked["intent"]["wire_key"]);
     assert_eq!(classes(&job), ["rejected", "ok"]);
     let numbers: Vec<_> = tries(&job).map(|row| row["attempt"].clone()).collect();
     assert_eq!(numbers, [1, 2], "numbers go on");
@@ -175,6 +178,45 @@ fn a_refused_job_is_replayed_under_the_next_generation_and_its_history_goes_on()
     assert!(!row(&job, "replay")["actor"].as_str().unwrap_or("").is_empty());
     h.run(&["replay", &key]).refused("not_allowed", 4);
     h.assert_laws();
+}
+
+/// The generation that a refused job has after a plain replay, by what the provider is and what refused it.
+#[track_caller]
+fn generation_after_replay(scene: Scene, refusal: Fault, change: impl FnOnce(&mut Harness)) -> i64 {
+    let mut h = scene.start();
+    let key = h.payout(1);
+    h.provider.script(vec![refusal]);
+    h.work_until_idle();
+    h.assert_parked(&key, "rejected", "rejected");
+    change(&mut h);
+    h.run(&["replay", &key]).ok();
+    h.work_until_idle();
+    let job = h.assert_settled_once(&key);
+    h.assert_laws();
+    job["intent"]["generation"].as_i64().expect("a generation")
+}
+
+#[test]
+fn a_replay_begins_the_next_generation_unless_the_same_request_may_go_under_the_same_key() {
+    let failed = || Fault::Answer(Answer::json(201, r#"{"id":"po_0","status":"failed"}"#));
+    let same = |_: &mut Harness| {};
+    for family in [Family::B, Family::C, Family::D] {
+        assert_eq!(generation_after_replay(Scene::new(family), refusal(), same), 1, "{family:?}");
+        assert_eq!(generation_after_replay(Scene::new(family), failed(), same), 2, "an object was made");
+    }
+    assert_eq!(generation_after_replay(Scene::new(Family::A), refusal(), same), 2, "the refusal is stored");
+    assert_eq!(generation_after_replay(Scene::new(Family::E), refusal(), same), 2, "nothing is remembered");
+    let other_template = |h: &mut Harness| h.reconfigure(|s| s.body += r#", memo = "new""#);
+    assert_eq!(generation_after_replay(Scene::new(Family::B), refusal(), other_template), 2, "other bytes");
+    let other_place = |h: &mut Harness| {
+        h.env("BANK_TOKEN", "another-credential");
+        h.reconfigure(|s| s.provider += "\nauth = { bearer = { env = \"BANK_TOKEN\" } }\n");
+    };
+    assert_eq!(generation_after_replay(Scene::new(Family::B), refusal(), other_place), 2, "another account");
+    let short = Scene::new(Family::B)
+        .set(|s| s.provider += "\nidempotency = { window = \"2s\", header = \"Idempotency-Key\" }\n");
+    let late = |_: &mut Harness| std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(generation_after_replay(short, refusal(), late), 2, "the window is over");
 }
 
 /// R54
