@@ -117,7 +117,10 @@ fn every_change_is_in_the_history_with_who_and_from_where() {
     let named = "X-Onceward-Actor: Ada @home\r\n";
     web.post_with("/v1/jobs", named, r#"{"kind":"raw","key":"k","payload":{}}"#).is(201);
     web.post("/v1/jobs/k/note", r#"{"text":"looked at it"}"#).is(200);
-    assert_eq!(web.post("/v1/jobs/k/cancel", "").is(200), json!({ "key": "k", "state": "cancelled", "generation": 1 }));
+    assert_eq!(
+        web.post("/v1/jobs/k/cancel", "").is(200),
+        json!({ "key": "k", "state": "cancelled", "generation": 1 })
+    );
     let job = web.get("/v1/jobs/k").is(200);
     let actors: Vec<&str> =
         job["history"].as_array().unwrap().iter().map(|row| row["actor"].as_str().unwrap()).collect();
