@@ -31,9 +31,9 @@ pub enum Json {
 }
 
 impl Json {
-    /// Reads one whole document. The error says what is wrong and where.
+    /// Reads one whole document, after a byte order mark if there is one. The error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Json, String> {
-        let raw: &RawValue = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let raw: &RawValue = serde_json::from_str(unmarked(text)).map_err(|e| e.to_string())?;
         build(raw.get(), 1)
     }
 
@@ -119,9 +119,17 @@ impl Json {
     }
 }
 
+/// A byte order mark in UTF-8.
+pub const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// The text without the byte order mark that some programs put before it: it is no part of what is said (RFC 8259, 8.1).
+pub fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// The members of the object that a document is, each value by its own text, byte for byte.
 pub fn members(text: &str) -> Result<Vec<(String, &str)>, String> {
-    let Members(raws) = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let Members(raws) = serde_json::from_str(unmarked(text)).map_err(|e| e.to_string())?;
     Ok(raws.into_iter().map(|(name, value)| (name, value.get())).collect())
 }
 
@@ -224,6 +232,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_mark_before_a_document_is_skipped_and_no_second_one() {
+        let parse = |text: &str| Json::parse(text).map(|doc| doc.to_text());
+        assert_eq!(parse("\u{feff}{\"a\":\"\u{feff}\"}").unwrap(), "{\"a\":\"\u{feff}\"}");
+        assert_eq!(members("\u{feff}{\"a\":1}").unwrap(), [("a".to_string(), "1")]);
+        assert!(parse("\u{feff}\u{feff}{}").is_err() && parse("{}\u{feff}").is_err());
+    }
 
     #[test]
     fn numbers_keep_every_digit() {

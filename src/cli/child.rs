@@ -6,6 +6,7 @@
 
 use super::{CliError, output::Output};
 use crate::config::{Config, Secret};
+use crate::json::unmarked;
 use crate::worker::Stop;
 use serde::Serialize;
 use std::io::{BufRead, Read};
@@ -30,7 +31,8 @@ pub fn take_token(config: &mut Config) -> Result<(), CliError> {
         return Err(CliError::Usage(why));
     };
     let unfit = |why: String| CliError::Usage(format!("the token on stdin {why}"));
-    let token = Secret::handed_over(token.trim_end_matches('\r')).map_err(|why| unfit(why.into()))?;
+    let token =
+        Secret::handed_over(unmarked(token).trim_end_matches('\r')).map_err(|why| unfit(why.into()))?;
     token.fits_a_token().map_err(unfit)?;
     config.take_api_token(token);
     Ok(())

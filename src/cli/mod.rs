@@ -34,6 +34,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
 use crate::door;
 use crate::job::{Code, JobId, Refusal};
+use crate::json::MARK;
 use crate::store::{Desk, Options, Store, StoreError};
 use crate::worker::Trade;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
@@ -400,13 +401,16 @@ impl Payload {
         let Some(path) = self.payload_file else { return Ok(self.payload) };
         let what = format!("{} cannot be read", path.display());
         let mut bytes = Vec::new();
-        let most = (limit as u64).saturating_add(1);
+        let most = (limit as u64).saturating_add(1 + MARK.len() as u64);
         let read = if path.as_os_str() == "-" {
             std::io::stdin().lock().take(most).read_to_end(&mut bytes)
         } else {
             std::fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes))
         };
         read.map_err(|error| CliError::Io { what, error })?;
+        if bytes.starts_with(MARK) {
+            bytes.drain(..MARK.len());
+        }
         if bytes.len() > limit {
             let why = format!("the payload is over the limit of {limit} bytes (limits.payload)");
             return Err(Refusal::new(Code::TooLarge, why).into());

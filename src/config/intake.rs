@@ -11,7 +11,7 @@ use super::{Config, Encoding, Kind, cards};
 use crate::clock::Ms;
 use crate::intent::{self, Content};
 use crate::job::{Code, Key, NewJob, Refusal};
-use crate::json::Json;
+use crate::json::{Json, unmarked};
 use std::time::Duration;
 
 /// What an app asks for, as it came through a door.
@@ -82,7 +82,11 @@ impl Kind {
 
 impl Config {
     /// Checks what an app asks for and draws key, group, account, amount and currency from it.
-    pub fn prepare(&self, request: Request) -> Result<NewJob, Refusal> {
+    pub fn prepare(&self, mut request: Request) -> Result<NewJob, Refusal> {
+        // What is kept is sent, and not every provider skips a mark.
+        if request.payload.starts_with('\u{feff}') {
+            request.payload = unmarked(&request.payload).to_string();
+        }
         let kind = self.kind(&request.kind)?;
         let payload = self.payload(&request.payload)?;
         self.refuse_cards(&request, &payload)?;

@@ -1,5 +1,6 @@
 //! Secrets: read from the environment or a file, shown nowhere.
 
+use crate::json::unmarked;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
@@ -113,10 +114,11 @@ impl SecretSource {
                     return Err(format!("the environment variable {name} is not valid UTF-8"));
                 }
             },
-            SecretSource::File(path) => std::fs::read_to_string(path)
-                .map_err(|e| format!("the secret file {} cannot be read: {e}", path.display()))?
-                .trim()
-                .to_string(),
+            SecretSource::File(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| format!("the secret file {} cannot be read: {e}", path.display()))?;
+                unmarked(&text).trim().to_string()
+            }
             SecretSource::Given(secret) => return Ok(secret.clone()),
         };
         Secret::handed_over(&text).map_err(|why| format!("{self} {why}"))

@@ -3,7 +3,7 @@
 use crate::clock::Ms;
 use crate::config::{Config, Request, parse_duration};
 use crate::job::{Code, NewJob, Refusal};
-use crate::json::{self, Json};
+use crate::json::{self, Json, MARK};
 use std::io::BufRead;
 
 /// The job of a line; `None` if the line is empty.
@@ -104,8 +104,6 @@ pub struct Line {
     pub text: Result<Vec<u8>, Refusal>,
 }
 
-const BOM: &[u8] = b"\xEF\xBB\xBF";
-
 impl<R: BufRead> Lines<R> {
     /// Lines of `input`; those of more than `longest` bytes are skipped and refused.
     pub fn new(input: R, longest: usize) -> Lines<R> {
@@ -128,7 +126,8 @@ impl<R: BufRead> Lines<R> {
             let end = chunk.iter().position(|b| *b == b'\n');
             let used = end.map_or(chunk.len(), |end| end + 1);
             // One byte more than may be shows that there was more; the rest is not kept.
-            let room = (self.longest + 1).saturating_sub(text.len());
+            let mark = if self.number == 0 { MARK.len() } else { 0 };
+            let room = (self.longest + 1 + mark).saturating_sub(text.len());
             text.extend_from_slice(&chunk[..end.unwrap_or(used).min(room)]);
             (bytes, ended) = (bytes + used as u64, end.is_some());
             self.input.consume(used);
@@ -137,8 +136,8 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         self.number += 1;
-        if self.number == 1 && text.starts_with(BOM) {
-            text.drain(..BOM.len());
+        if self.number == 1 && text.starts_with(MARK) {
+            text.drain(..MARK.len());
         }
         let text = if text.len() > self.longest { Err(self.too_long(bytes)) } else { Ok(text) };
         Ok(Some(Line { number: self.number, bytes, text }))
@@ -164,12 +163,12 @@ mod tests {
 
     #[test]
     fn a_line_is_kept_up_to_the_bound_and_a_longer_one_is_skipped_whole() {
-        let read = lines(b"\xEF\xBB\xBFab\n12345\n123456\n\n1234567890123\nend");
+        let read = lines(b"\xEF\xBB\xBF12ab5\n12345\n123456\n\n1234567890123\nend");
         let texts: Vec<Option<Vec<u8>>> = read.iter().map(|l| l.text.clone().ok()).collect();
         let some = |t: &str| Some(t.as_bytes().to_vec());
-        assert_eq!(texts, [some("ab"), some("12345"), None, some(""), None, some("end")]);
+        assert_eq!(texts, [some("12ab5"), some("12345"), None, some(""), None, some("end")]);
         assert_eq!(read.iter().map(|l| l.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(read.iter().map(|l| l.bytes).sum::<u64>(), 6 + 6 + 7 + 1 + 14 + 3);
+        assert_eq!(read.iter().map(|l| l.bytes).sum::<u64>(), 9 + 6 + 7 + 1 + 14 + 3);
     }
 
     #[test]

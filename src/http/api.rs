@@ -5,6 +5,7 @@ use super::wire::{Body, Out};
 use super::{App, batch, metrics};
 use crate::door;
 use crate::job::{JobId, State};
+use crate::json::unmarked;
 use crate::store::{About, Amendment, Filter, PauseScope, Resolution, Which, Word};
 use crate::view;
 use crate::worker::BESIDE_PAYLOAD;
@@ -160,7 +161,8 @@ impl<'a> Ask<'a> {
         self.no_query()?;
         self.check_type(&["application/json"])?;
         let bytes = whole(body, self.most())?;
-        String::from_utf8(bytes).map_err(|_| Problem::invalid("the body is not UTF-8"))
+        let text = String::from_utf8(bytes).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
+        Ok(unmarked(&text).to_string())
     }
 
     /// The body as one object; no body is an empty object.

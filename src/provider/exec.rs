@@ -12,7 +12,7 @@ use crate::clock::Ms;
 use crate::config::{Config, Exec, Said};
 use crate::intent::Scope;
 use crate::job::{Job, Step};
-use crate::json::Json;
+use crate::json::{Json, unmarked};
 use crate::outcome::{Class, Outcome};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -259,7 +259,7 @@ fn done(output: &Output) -> Outcome {
 /// The first line of stdout, if it can be an id.
 fn reference(stdout: &[u8]) -> Option<String> {
     let line = stdout.split(|b| *b == b'\n').next()?;
-    let line = std::str::from_utf8(line).ok()?.trim();
+    let line = unmarked(std::str::from_utf8(line).ok()?).trim();
     let fits = !line.is_empty() && line.len() <= REFERENCE_LIMIT && !line.chars().any(char::is_control);
     fits.then(|| line.to_string())
 }

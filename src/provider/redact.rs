@@ -3,7 +3,7 @@
 //! Everything a provider says passes through here before it reaches the file or a log line. It errs on the side of
 //! masking: what is masked wrongly costs a person a look at the provider's own page, what is not costs an incident.
 
-use crate::json::{Json, quote};
+use crate::json::{Json, quote, unmarked};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -32,7 +32,7 @@ pub fn text(text: &str) -> String {
 /// for an empty one.
 pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
     let lossy = String::from_utf8_lossy(bytes);
-    let clean = own(lossy.trim(), secrets);
+    let clean = own(unmarked(&lossy).trim(), secrets);
     if clean.is_empty() {
         return None;
     }

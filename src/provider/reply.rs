@@ -10,7 +10,7 @@ use super::redact;
 use crate::clock::Ms;
 use crate::config::{Absence, BodyCode, Duplicate, Profile, Reply, StatusRule};
 use crate::intent::Earlier;
-use crate::json::Json;
+use crate::json::{Json, MARK, unmarked};
 use crate::outcome::{Class, Outcome, Phase};
 use std::time::Duration;
 use ureq::http::StatusCode;
@@ -384,10 +384,10 @@ fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
 /// The body as a document; the error continues a sentence that begins with "the reply".
 fn document(answer: &Answer) -> Result<Json, String> {
     let text = std::str::from_utf8(&answer.body).map_err(|_| "is not UTF-8 text".to_string())?;
-    if text.trim().is_empty() {
+    if unmarked(text).trim().is_empty() {
         return Err("has an empty body".into());
     }
-    if text.trim_start().starts_with('<') {
+    if unmarked(text).trim_start().starts_with('<') {
         return Err(
             "is HTML or XML, not JSON: something between here and the provider may have answered".into()
         );
@@ -397,6 +397,7 @@ fn document(answer: &Answer) -> Result<Json, String> {
 
 /// Whether the body is the beginning of a JSON document and not the whole of one.
 fn is_cut(body: &[u8]) -> bool {
+    let body = body.strip_prefix(MARK).unwrap_or(body);
     body.trim_ascii_start().first().is_some_and(|b| matches!(b, b'{' | b'['))
         && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_err_and(|e| e.is_eof())
 }

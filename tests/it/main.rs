@@ -50,6 +50,7 @@ mod foreign_log;
 mod locked;
 #[cfg(unix)]
 mod lock_files;
+mod marks;
 mod migration;
 mod mutations;
 mod neighbours;

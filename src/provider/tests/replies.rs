@@ -340,6 +340,21 @@ fn a_404_says_nothing_there_where_one_object_is_asked_for_or_where_it_is_named()
 }
 
 #[test]
+fn a_mark_before_a_reply_is_no_part_of_it() {
+    let whole =
+        sent(200, "\u{feff}{\"id\":\"po_1\",\"amount\":1250,\"currency\":\"EUR\",\"status\":\"paid\"}");
+    assert_eq!((whole.class, whole.reference.as_deref()), (Class::Ok, Some("po_1")));
+    assert!(whole.result.unwrap().starts_with('{'));
+    assert!(sent(200, "\u{feff}<html>").error.unwrap().contains("HTML or XML"));
+    assert!(sent(200, "\u{feff}").error.unwrap().contains("empty body"));
+    let unframed = |body: &str| {
+        let answer = Answer { framed: false, ..answer(200, &[], body) };
+        send(&answer, &ask(&profile(), Some(&reply()))).class
+    };
+    assert_eq!(unframed("\u{feff}{\"id\":\"po_1\""), Class::Interrupted);
+}
+
+#[test]
 fn a_fetched_object_without_a_reply_table_is_done_under_its_name() {
     let outcome = fetch(&answer(200, &[], "{}"), &ask(&profile(), None));
     assert_eq!((outcome.class, outcome.reference.as_deref()), (Class::Ok, Some("po_named")));
