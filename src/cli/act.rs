@@ -1,6 +1,6 @@
 //! `replay`, `resolve`, `cancel`, `confirm`, `note`
 
-use super::{CliError, Context, actor, exit_code, find, known_class, no_job};
+use super::{CliError, Context, actor, exit_code, find, known_class, many, no_job};
 use crate::door;
 use crate::job::{Code, JobId, State};
 use crate::store::{About, Resolution, Selection, Store, StoreError, Which, Word};
@@ -29,9 +29,10 @@ pub struct ReplayArgs {
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("word").required(true).args(["settled", "not_applied", "rejected"]))]
+#[command(group = ArgGroup::new("whose").required(true).args(["key", "all"]))]
 pub struct ResolveArgs {
     /// The key, or #ID
-    key: String,
+    key: Option<String>,
     /// It happened, under this reference of the provider's
     #[arg(long, value_name = "REFERENCE", allow_hyphen_values = true)]
     settled: Option<String>,
@@ -42,8 +43,14 @@ pub struct ResolveArgs {
     #[arg(long, value_name = "N", conflicts_with = "all_generations")]
     generation: Option<u32>,
     /// You looked for every wire key that `show` lists: counts in doubt after a restore
-    #[arg(long, requires = "not_applied")]
+    #[arg(long, requires = "not_applied", conflicts_with_all = ["settled", "rejected"])]
     all_generations: bool,
+    /// All that are in doubt since a restore: lists them with sums, and asks how many they are
+    #[arg(long, requires = "all_generations", conflicts_with_all = ["settled", "rejected"])]
+    all: bool,
+    /// Of those, the ones whose park reason or last class is this
+    #[arg(long, requires = "all", conflicts_with = "key")]
+    class: Option<String>,
     /// It was refused: the job is cancelled
     #[arg(long, value_name = "WHY", allow_hyphen_values = true)]
     rejected: Option<String>,
@@ -52,7 +59,13 @@ pub struct ResolveArgs {
     note: Option<String>,
 }
 
-fn done(context: &Context, store: &Store, id: JobId, key: &str, state: State) -> Result<(), CliError> {
+pub(super) fn done(
+    context: &Context,
+    store: &Store,
+    id: JobId,
+    key: &str,
+    state: State,
+) -> Result<(), CliError> {
     let generation = store.generation(id)?;
     context.out.result(&view::state(key, state, generation), || match generation {
         1 => format!("{key} is {state}"),
@@ -76,7 +89,8 @@ pub fn resolve(context: &Context, args: ResolveArgs) -> Result<(), CliError> {
     let config = context.load()?.config;
     config.refuse_card_in("note", args.note.as_deref())?;
     config.refuse_card_in("reason", args.rejected.as_deref())?;
-    let (store, id, key) = open(context, &args.key)?;
+    let Some(key) = args.key else { return many::resolve(context, args.class, args.note) };
+    let (store, id, key) = open(context, &key)?;
     let says = match (args.settled, args.rejected) {
         (Some(reference), _) => Resolution::Settled(reference),
         (None, Some(why)) => Resolution::Rejected(why),

@@ -32,6 +32,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "onceward resolve payout:INV-1001 --not-applied",
         "onceward resolve charge:17 --not-applied --generation 2",
         "onceward resolve payout:INV-1001 --rejected 'account closed'",
+        "onceward resolve --not-applied --all-generations --all --class unknown_outcome",
     ]),
     ("cancel", &["onceward cancel payout:INV-1001"]),
     ("confirm", &["onceward confirm payout:INV-1001 --reference po_123"]),

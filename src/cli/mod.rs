@@ -15,6 +15,7 @@ mod examples;
 mod import;
 mod group;
 mod look;
+mod many;
 mod manual;
 #[cfg(unix)]
 mod notify;

@@ -97,7 +97,7 @@ const SAID: &str =
   ORDER BY seq DESC";
 
 impl Work<'_> {
-    fn resolve(&self, word: &Word, note: Option<&str>) -> Result<Answer, StoreError> {
+    pub(super) fn resolve(&self, word: &Word, note: Option<&str>) -> Result<Answer, StoreError> {
         if let Resolution::Rejected(why) = &word.says
             && why.trim().is_empty()
         {

@@ -4,7 +4,6 @@
 use crate::harness::*;
 use onceward::demo::provider::Family;
 use serde_json::{Value, json};
-use std::process::Output as Ended;
 
 /// Two payouts and a call that the app makes itself stood in the copy, and a third payout is asked for after the restore.
 pub fn restored(scene: Scene) -> Harness {
@@ -32,13 +31,17 @@ fn put_back(h: &Harness) -> Value {
 
 /// A command in words and not in JSON.
 fn words(h: &Harness, args: &[&str]) -> String {
+    words_typing(h, args, "")
+}
+
+fn words_typing(h: &Harness, args: &[&str], typed: &str) -> String {
     let plain = h.plain_command(args);
     let mut command = std::process::Command::new(plain.get_program());
     command.env_clear().current_dir(h.dir.path());
     command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(plain.get_args().filter(|arg| *arg != "--json"));
-    let Ended { stdout, stderr, .. } = command.output().expect("the binary starts");
-    String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr)
+    let output = typing(command, typed);
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 fn wire_key(key: &str, generation: u32) -> String {
@@ -200,4 +203,116 @@ fn what_was_parked_as_refused_is_an_unknown_after_a_restore() {
     assert_eq!(h.stats()["parked_by_reason"], json!({ "unknown_outcome": 1 }));
     assert_eq!(h.stats()["unconfirmed"], 1);
     assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}
+
+const OF_ALL: [&str; 4] = ["resolve", "--not-applied", "--all-generations", "--all"];
+
+/// Says of many that nothing of them happened, and types `answer` when asked how many they are.
+fn say_of_all(h: &Harness, more: &[&str], answer: &str) -> Output {
+    h.run_typing(&[&OF_ALL, more].concat(), answer)
+}
+
+#[test]
+fn a_word_about_many_needs_their_number_typed_and_anything_else_changes_nothing() {
+    let h = restored(Scene::new(Family::E));
+    let before = h.count("SELECT count(*) FROM onceward_history");
+    for wrong in
+        ["", "\n", "3\n", "y\n", "all\n", "44\n", "4 jobs\n", "04\n", "4 4\n", "99999999999999999999999999\n"]
+    {
+        let why = say_of_all(&h, &[], wrong).refused("not_allowed", 4);
+        assert!(why.contains("nothing is changed"), "{wrong:?}: {why}");
+    }
+    assert_eq!(h.count("SELECT count(*) FROM onceward_history"), before);
+    assert_eq!(h.stats()["in_doubt_since_restore"], 4);
+
+    let said = say_of_all(&h, &["--note", "seen in the books"], "4\n").ok();
+    let lines = said.lines();
+    assert_eq!(lines[0]["jobs"], 4, "{said}");
+    let meant = |n: usize| &lines[0]["meant"][n];
+    assert_eq!((&meant(0)["kind"], &meant(0)["then"]), (&json!("charge"), &json!("app")), "{said}");
+    let payouts = (&meant(1)["jobs"], &meant(1)["currency"], &meant(1)["amount_minor"], &meant(1)["then"]);
+    assert_eq!(payouts, (&json!(3), &json!("EUR"), &json!(1001 + 1002 + 1003), &json!("send")), "{said}");
+    assert_eq!(lines.len(), 5, "each is told by itself: {said}");
+    assert_eq!(h.stats()["in_doubt_since_restore"], 0);
+    let job = h.show(&key(1));
+    assert_eq!(actions(&job).last().map(String::as_str), Some("resolve"));
+    assert_eq!(
+        job["history"].as_array().unwrap().last().unwrap()["detail"],
+        "not-applied (all generations): seen in the books"
+    );
+    assert!(h.show("charge:1")["intent"]["waits_for_app"].is_string());
+    h.run(&["resume", "--all"]).ok();
+    h.work_until_idle();
+    for n in 1..=3 {
+        h.assert_settled_once(&key(n));
+    }
+    assert_eq!(
+        say_of_all(&h, &[], "").ok().json(),
+        json!({ "jobs": 0, "meant": [] }),
+        "nobody is asked about none"
+    );
+}
+
+#[test]
+fn a_word_about_many_of_a_class_leaves_the_others_alone_and_tells_what_is_refused() {
+    let h = restored(Scene::new(Family::E).set(|s| {
+        s.tables += "[kinds.later]\nprovider = \"bank\"\nrequest = { path = \"/v1/payouts\" }\n\
+                     lookup = { path = \"/v1/payouts?reference={$key}\", reference = \"/data/0/id\", lag = \"1h\" }\n";
+    }));
+    h.enqueue("later", "{}", &["--key", "later:1"]).ok();
+    h.run(&["resume", "provider", "bank"]).ok();
+    h.run(&["work", "--once"]).ok();
+    h.assert_parked(&key(1), "unknown_outcome", "requested");
+    let said = say_of_all(&h, &["--class", "unknown_outcome"], "3\n").ok();
+    assert_eq!(said.lines()[0]["jobs"], 3, "{said}");
+    assert_eq!(h.stats()["in_doubt_since_restore"], 2);
+    assert!(say_of_all(&h, &["--class", "no_such"], "").refused("usage", 2).contains("no_such"));
+
+    // The provider may not show before an hour is over what the lost file sent last.
+    let said = say_of_all(&h, &[], "2\n");
+    assert!(said.refused("not_allowed", 4).contains("look then"), "{said}");
+    let refused = said.lines().into_iter().find(|line| line.get("error").is_some()).unwrap();
+    assert_eq!(refused["error"]["key"], "later:1", "{said}");
+    assert!(h.show("charge:1")["intent"]["waits_for_app"].is_string(), "one that is refused stops no other");
+    assert!(h.show("later:1")["intent"]["doubt"].is_object());
+    let text = words_typing(&h, &OF_ALL, "1\n");
+    assert!(text.contains("You say of 1 jobs") && text.contains("later: 1 go out anew"), "{text}");
+}
+
+#[test]
+fn a_word_about_many_makes_sense_only_in_full() {
+    let h = restored(Scene::new(Family::E));
+    for args in [
+        &["resolve", "--not-applied", "--all"][..],
+        &["resolve", "--settled", "po_1", "--all"],
+        &["resolve", "--rejected", "no", "--all-generations", "--all"],
+        &["resolve", "--not-applied", "--all-generations"],
+        &["resolve", "--not-applied", "--all-generations", "--class", "timeout"],
+        &["resolve", "payout:INV-1", "--not-applied", "--all-generations", "--all"],
+        &["resolve", "payout:INV-1", "--not-applied", "--all-generations", "--class", "timeout"],
+    ] {
+        h.run(args).refused("usage", 2);
+    }
+    assert_eq!(h.stats()["in_doubt_since_restore"], 4);
+}
+
+/// The word is about what the list showed.
+#[test]
+fn a_word_about_many_does_not_count_for_a_job_that_has_gone_on_since_they_were_listed() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    let h = restored(Scene::new(Family::E));
+    let mut command = h.plain_command(&OF_ALL);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut asked = piped.spawn().expect("the binary starts");
+    let mut lines = BufReader::new(asked.stdout.take().expect("a pipe")).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"jobs\":4"));
+    h.run(&["note", &key(2), "the bank is on the phone"]).ok();
+    asked.stdin.take().expect("a pipe").write_all(b"4\n").unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(asked.wait().unwrap().code(), Some(4));
+    let refused: Vec<&String> = rest.iter().filter(|line| line.contains("error")).collect();
+    assert!(refused.len() == 1 && refused[0].contains("has gone on since it was listed"), "{rest:?}");
+    assert!(h.show(&key(2))["intent"]["doubt"].is_object());
+    assert_eq!(h.stats()["in_doubt_since_restore"], 1);
 }

@@ -180,6 +180,16 @@ impl Harness {
         output
     }
 
+    /// Runs a command to whose question this is typed.
+    pub fn run_typing(&self, args: &[&str], typed: &str) -> Output {
+        let ended = typing(self.command(args, &[]), typed);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&ended.stdout), text(&ended.stderr));
+        let output = Output { code: ended.status.code(), stdout, stderr, command: args.join(" ") };
+        self.log.borrow_mut().push(output.to_string());
+        output
+    }
+
     /// Enqueues a payout for invoice `n`; gives its key.
     #[track_caller]
     pub fn payout(&self, n: u32) -> String {
@@ -374,6 +384,20 @@ pub fn tries(job: &Value) -> impl Iterator<Item = &Value> {
 pub fn actions(job: &Value) -> Vec<String> {
     let history = job["history"].as_array().expect("a history");
     history.iter().map(|row| row["action"].as_str().unwrap_or("-").to_string()).collect()
+}
+
+/// Runs a command to its end; this stands on its stdin.
+pub fn typing(mut command: Command, typed: &str) -> std::process::Output {
+    use std::io::Write;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // It may have ended without a question.
+    let _ = child.stdin.take().expect("a pipe").write_all(typed.as_bytes());
+    child.wait_with_output().expect("it ends")
 }
 
 fn text(path: &Path) -> String {
