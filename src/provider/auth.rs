@@ -1,6 +1,7 @@
 //! The credential of a provider: read anew at each call, put into one header, told apart by a fingerprint. A token of
 //! OAuth2 is fetched by `oauth`; its fingerprint is the client's, for tokens pass.
 
+use super::own::Own;
 use super::tls;
 use crate::config::{Auth, OAuth2, Provider, SecretSource};
 use crate::intent::hex;
@@ -16,8 +17,26 @@ pub struct Credential {
     pub header: Option<(String, String)>,
     /// Every text in it that must show up nowhere.
     pub secrets: Vec<String>,
+    /// The user name of basic auth, which is one of them. Some providers take a secret key for it, others an account's
+    /// number that stands in every address of theirs.
+    pub user: Option<String>,
     /// Sixteen hexadecimal digits that tell accounts apart and give nothing away; empty without a credential.
     pub fingerprint: String,
+}
+
+/// A secret or user name of fewer bytes stands in many a reference by chance.
+const TELLING: usize = 8;
+const TELLING_USER: usize = 16;
+
+impl Credential {
+    /// Whether it stands in a reference, in whatever form.
+    pub fn is_in(&self, reference: &str) -> bool {
+        self.secrets.iter().any(|secret| {
+            let least = if self.user.as_ref() == Some(secret) { TELLING_USER } else { TELLING };
+            secret == reference
+                || (secret.len() >= least && Own::new(std::slice::from_ref(secret)).is_in(reference))
+        })
+    }
 }
 
 /// Who an OAuth2 client is, read.
@@ -87,7 +106,7 @@ pub fn credentials(provider: &Provider) -> Result<String, String> {
 pub fn bearer(token: String, fingerprint: String) -> Result<Credential, String> {
     visible(&token, "the bearer token", false)?;
     let header = ("Authorization".to_string(), format!("Bearer {token}"));
-    Ok(Credential { header: Some(header), fingerprint, secrets: vec![token] })
+    Ok(Credential { header: Some(header), fingerprint, secrets: vec![token], user: None })
 }
 
 fn text(source: &SecretSource) -> Result<String, String> {
@@ -112,13 +131,15 @@ pub fn read(provider: &Provider) -> Result<Credential, String> {
             let both = STANDARD.encode(format!("{user}:{password}"));
             let header = ("Authorization".to_string(), format!("Basic {both}"));
             let fingerprint = fingerprint(&["basic", &user, &password]);
-            Credential { header: Some(header), fingerprint, secrets: vec![both, password, user] }
+            let secrets = vec![both, password, user.clone()];
+            Credential { header: Some(header), fingerprint, secrets, user: Some(user) }
         }
         Some(Auth::Header { name, value }) => {
             let value = text(value)?;
             visible(&value, &format!("the value of the header {name}"), true)?;
             let fingerprint = fingerprint(&["header", name, &value]);
-            Credential { header: Some((name.clone(), value.clone())), fingerprint, secrets: vec![value] }
+            let header = Some((name.clone(), value.clone()));
+            Credential { header, fingerprint, secrets: vec![value], user: None }
         }
     })
 }

@@ -13,6 +13,7 @@ mod http;
 mod oauth;
 mod objects;
 mod online;
+mod own;
 mod pause;
 mod question;
 mod read;
@@ -183,7 +184,7 @@ impl Providers {
             started,
             now: self.clock.now(),
         };
-        let mut outcome = match exchange {
+        let outcome = match exchange {
             Ok(answer) => match call.step {
                 Step::Send if blind(&answer, provider) => unread(&answer, &ask),
                 Step::Send => reply::send(&answer, &ask),
@@ -192,12 +193,10 @@ impl Providers {
             },
             Err(broken) => unanswered(call.step, broken, &ask),
         };
-        // What does not fit is told in the provider's own words.
-        outcome.differs = outcome.differs.map(|why| redact::words(&why, &credential.secrets));
         if outcome.http_status == Some(401) && matches!(provider.auth, Some(Auth::OAuth2(_))) {
             self.tokens.refused(&provider.name, &credential);
         }
-        outcome
+        redact::sealed(outcome, call.step, &credential)
     }
 
     fn credential(&self, provider: &Provider) -> Result<auth::Credential, String> {

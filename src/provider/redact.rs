@@ -1,11 +1,14 @@
 //! What must not be stored: the call's own secrets, passwords and tokens in a reply, card numbers.
 //!
-//! Everything a provider says passes through here before it reaches the file or a log line. It errs on the side of
-//! masking: what is masked wrongly costs a person a look at the provider's own page, what is not costs an incident.
+//! Everything a provider says passes through here before it reaches the file or a log line ([`sealed`] is the last step
+//! of each call). It errs on the side of masking: what is masked wrongly costs a person a look at the provider's own page,
+//! what is not costs an incident. Masked first and cut then: half a secret is found by nobody.
 
+use super::auth::Credential;
+use super::own::Own;
+use crate::job::Step;
 use crate::json::{Json, quote, unmarked};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use crate::outcome::{Class, Outcome};
 
 /// The most of a reply that is kept.
 pub const RESULT_LIMIT: usize = 4096;
@@ -19,8 +22,35 @@ const WORDS_LIMIT: usize = 1000;
 /// An error's text without the secrets and card numbers in it, without control characters but line ends (it is shown on
 /// terminals, by the log too), and not longer than anybody reads.
 pub fn words(text: &str, secrets: &[String]) -> String {
-    let masked = cards(&named(&own(text, secrets)));
-    shorten(&masked, WORDS_LIMIT).replace(|c: char| c.is_control() && c != '\n', " ")
+    part(text, secrets, WORDS_LIMIT).replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+/// The beginning of a text, of at most so many bytes, masked as a whole.
+pub fn part(text: &str, secrets: &[String], limit: usize) -> String {
+    let own = Own::new(secrets).masked(text, MASK);
+    let masked = cards(&named(own.as_deref().unwrap_or(text)));
+    shorten(&masked, limit).to_string()
+}
+
+/// An outcome as it may be kept. A reference stands in the file for ever and is looked up and compared by, so it is never
+/// masked: one that holds the credential is no reference.
+pub fn sealed(outcome: Outcome, step: Step, credential: &Credential) -> Outcome {
+    let secrets = &credential.secrets;
+    let Outcome { class, error, differs, reference, .. } = &outcome;
+    let (error, differs) =
+        [error, differs].map(|text| text.as_deref().map(|text| words(text, secrets))).into();
+    if !reference.as_deref().is_some_and(|reference| credential.is_in(reference)) {
+        return Outcome { error, differs, ..outcome };
+    }
+    let class = match (class, step) {
+        (Class::Ok | Class::Accepted, Step::Send) => Class::BadResponse,
+        (Class::Ok | Class::Accepted, Step::LookUp | Step::Fetch) => Class::LookupFailed,
+        (class, _) => *class,
+    };
+    let why = "the reply's reference holds the credential that the call was made with, and is not kept: ask the provider \
+               what its reply means, and correct `reference`";
+    let error = if class == outcome.class { error } else { Some(why.to_string()) };
+    Outcome { class, error, differs: None, reference: None, fetch: false, ..outcome }
 }
 
 /// Text of any length without the secrets that it names and without card numbers: mask before you cut.
@@ -32,20 +62,20 @@ pub fn text(text: &str) -> String {
 /// for an empty one.
 pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
     let lossy = String::from_utf8_lossy(bytes);
-    let clean = own(unmarked(&lossy).trim(), secrets);
-    if clean.is_empty() {
+    let text = unmarked(&lossy).trim();
+    if text.is_empty() {
         return None;
     }
-    let masked = match Json::parse(&clean) {
+    let masked = match Json::parse(text) {
         Ok(mut doc) => {
             // The provider's own spacing is kept where nothing had to go.
-            let text = if mask(&mut doc) { doc.to_text() } else { clean };
+            let text = if mask(&mut doc, &Own::new(secrets)) { doc.to_text() } else { text.to_string() };
             if text.len() <= RESULT_LIMIT {
                 return Some(text);
             }
             text
         }
-        Err(_) => cards(&named(&clean)),
+        Err(_) => return Some(quote(&part(text, secrets, RESULT_LIMIT))),
     };
     Some(quote(shorten(&masked, RESULT_LIMIT)))
 }
@@ -53,7 +83,7 @@ pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
 /// A document of any length, masked; `None` for what is no JSON.
 pub fn document(text: &str) -> Option<Json> {
     let mut doc = Json::parse(text).ok()?;
-    mask(&mut doc);
+    mask(&mut doc, &Own::new(&[]));
     Some(doc)
 }
 
@@ -64,23 +94,6 @@ pub fn shorten(text: &str, limit: usize) -> &str {
         end -= 1;
     }
     &text[..end]
-}
-
-/// Takes the call's own secrets out, as they are and as JSON, a URL or Basic would write them. One of fewer than four
-/// characters is not looked for: it would take every such letter out of the text.
-fn own(text: &str, secrets: &[String]) -> String {
-    let mut out = text.to_string();
-    for secret in secrets.iter().filter(|s| s.len() >= 4) {
-        let json = quote(secret);
-        let url =
-            percent_encoding::utf8_percent_encode(secret, percent_encoding::NON_ALPHANUMERIC).to_string();
-        for form in [secret.as_str(), json.trim_matches('"'), &url, &STANDARD.encode(secret)] {
-            if out.contains(form) {
-                out = out.replace(form, MASK);
-            }
-        }
-    }
-    out
 }
 
 /// Whether a member of this name holds a secret.
@@ -97,34 +110,53 @@ fn is_secret_name(name: &str) -> bool {
         )
 }
 
-/// Masks a document in place; says whether anything was.
-fn mask(doc: &mut Json) -> bool {
+/// Masks a document in place, each string and number by what it says and not by how it was written; says whether
+/// anything was.
+fn mask(doc: &mut Json, own: &Own) -> bool {
     match doc {
         Json::Object(members) => {
             let mut masked = false;
-            for (name, value) in members {
+            for at in 0..members.len() {
+                if let Some(name) = clean(&members[at].0, own) {
+                    members[at].0 = unlike(members, name);
+                    masked = true;
+                }
+                let (name, value) = &mut members[at];
                 // A null or a boolean gives nothing away, and often says something ("token": null).
                 let telling = !matches!(value, Json::Null | Json::Bool(_));
                 if telling && is_secret_name(name) {
                     *value = Json::String(MASK.into());
                     masked = true;
                 } else {
-                    masked |= mask(value);
+                    masked |= mask(value, own);
                 }
             }
             masked
         }
-        Json::Array(items) => items.iter_mut().fold(false, |masked, item| mask(item) | masked),
-        Json::String(s) | Json::Number(s) => {
-            let clean = cards(s);
-            let changed = clean != *s;
-            if changed {
+        Json::Array(items) => items.iter_mut().fold(false, |masked, item| mask(item, own) | masked),
+        Json::String(text) | Json::Number(text) => match clean(text, own) {
+            Some(clean) => {
                 *doc = Json::String(clean);
+                true
             }
-            changed
-        }
+            None => false,
+        },
         Json::Null | Json::Bool(_) => false,
     }
+}
+
+/// A value without secrets and card numbers; `None` if it has none.
+fn clean(text: &str, own: &Own) -> Option<String> {
+    let masked = own.masked(text, MASK);
+    let clean = cards(masked.as_deref().unwrap_or(text));
+    (clean != text).then_some(clean)
+}
+
+/// A name that no member has yet: no document has one twice.
+fn unlike(members: &[(String, Json)], name: String) -> String {
+    let taken = |name: &str| members.iter().any(|(n, _)| n == name);
+    let numbered = (2..).map(|n| format!("{name} {n}"));
+    std::iter::once(name.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(name)
 }
 
 /// Masks `name: value`, `name=value` and `"name":"value"` in text that is not JSON (any more): a cut document, a form,
@@ -222,7 +254,7 @@ mod tests {
     #[test]
     fn own_secrets_go_in_every_form_they_may_come_back_in() {
         let secrets = vec!["sk_live_a/b\"c".to_string(), "abc".to_string()];
-        let basic = STANDARD.encode("sk_live_a/b\"c");
+        let basic = "c2tfbGl2ZV9hL2IiYw==";
         let said = format!("bad key sk_live_a/b\"c, sk_live_a/b\\\"c, sk%5Flive%5Fa%2Fb%22c, {basic}; abc");
         assert_eq!(words(&said, &secrets), "bad key …, …, …, …; abc");
     }

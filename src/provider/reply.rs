@@ -148,7 +148,7 @@ fn question(answer: &Answer, ask: &Ask<'_>, doc: &Result<Json, String>, asked: A
         },
         (200, Err(why)) => failed(format!("the reply to the look-up {why}")),
         (status, doc) => {
-            let mut outcome = failed(said(status, doc.as_ref().ok()));
+            let mut outcome = failed(said(status, doc.as_ref().ok(), ask.secrets));
             outcome.hold = status == 401;
             outcome
         }
@@ -241,7 +241,7 @@ fn again(answer: &Answer, ask: &Ask<'_>) -> Option<bool> {
 
 /// Any other status.
 fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> Outcome {
-    let mut error = said(answer.status, doc);
+    let mut error = said(answer.status, doc, ask.secrets);
     let replayed = ask.profile.replay.as_ref().is_some_and(|marker| {
         let of_name = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(&marker.header));
         of_name.into_iter().any(|(_, value)| value.trim().eq_ignore_ascii_case(&marker.value))
@@ -263,7 +263,10 @@ fn refusal(answer: &Answer, ask: &Ask<'_>, class: Class, doc: Option<&Json>) -> 
     if class == Class::Redirected {
         error = match header(answer, "location") {
             Some(to) => {
-                format!("{error}: it points to {}, which is not followed; correct base_url", address(to))
+                format!(
+                    "{error}: it points to {}, which is not followed; correct base_url",
+                    address(to, ask.secrets)
+                )
             }
             None => format!("{error}, which is not followed; correct base_url"),
         };
@@ -337,7 +340,7 @@ fn failure(answer: &Answer, ask: &Ask<'_>, class: Class, error: String) -> Outco
 }
 
 /// The status in words, with the provider's own message where one stands in a usual place.
-fn said(status: u16, doc: Option<&Json>) -> String {
+fn said(status: u16, doc: Option<&Json>, secrets: &[String]) -> String {
     const PLACES: [&str; 10] = [
         "/error/message",
         "/error/detail",
@@ -358,13 +361,15 @@ fn said(status: u16, doc: Option<&Json>) -> String {
     let message =
         doc.and_then(|doc| PLACES.iter().find_map(|at| scalar_at(doc, at)).filter(|m| !m.trim().is_empty()));
     match message {
-        Some(message) => format!("{text}: {}", redact::shorten(&message.replace(char::is_control, " "), 300)),
+        Some(message) => {
+            format!("{text}: {}", redact::part(&message, secrets, 300).replace(char::is_control, " "))
+        }
         None => text,
     }
 }
 
 /// An address as far as it may be shown: no user name, password, query or fragment.
-fn address(location: &str) -> String {
+fn address(location: &str, secrets: &[String]) -> String {
     let plain = location.split(['?', '#']).next().unwrap_or_default();
     let shown = match plain.split_once("//") {
         Some((scheme, rest)) => {
@@ -374,7 +379,7 @@ fn address(location: &str) -> String {
         }
         None => plain.to_string(),
     };
-    redact::shorten(&shown, 300).to_string()
+    redact::part(&shown, secrets, 300)
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {

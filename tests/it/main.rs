@@ -72,6 +72,7 @@ mod profiles;
 mod proofs;
 mod replies;
 mod schedules;
+mod secret_forms;
 mod secrets;
 mod shapes;
 #[cfg(feature = "crash-points")]
