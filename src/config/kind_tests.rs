@@ -98,6 +98,15 @@ fn placeholders_are_filled_in_wherever_a_request_is_made_or_refused_where_nothin
 }
 
 #[test]
+fn a_kind_of_an_external_provider_is_in_no_group() {
+    let text = "[providers.p]\nprofile='external'\n[kinds.k]\nprovider='p'\nkey='k:{id}'\ngroup='g:{to}'\n";
+    let e = parse(text).unwrap_err();
+    assert_eq!((e.line, e.field.as_str()), (Some(6), "kinds.k.group"));
+    assert!(e.message.contains("cannot be in a group"), "{e}");
+    assert!(parse(&text.replace("group='g:{to}'", "")).is_ok());
+}
+
+#[test]
 fn stars_stand_in_one_list() {
     for (good, at) in [
         ("reference='/data/*/id',status='/data/*/status',currency='/currency'", ""),

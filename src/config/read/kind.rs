@@ -111,7 +111,12 @@ pub(super) fn kind(
         account: t.read("account", |v| template(v, Builtin::NONE))?,
         amount_minor: t.read("amount_minor", |v| fixed_checked(v, |text| intake::amount(text).map(drop)))?,
         currency: t.read("currency", |v| fixed_checked(v, |text| currency_code(text).map(drop)))?,
-        group: t.read("group", |v| template(v, Builtin::IN_GROUP))?,
+        group: t.read("group", |v| match external {
+            true => Err(v.error(
+                "a job of an external provider cannot be in a group, for no worker brings it forward: take this out",
+            )),
+            false => template(v, Builtin::IN_GROUP),
+        })?,
         request,
         reply,
         unique,
