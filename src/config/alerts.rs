@@ -25,6 +25,8 @@ words! {
         Worker = "worker",
         /// The clock was set back.
         Clock = "clock",
+        /// A restore is open; each day anew, by date.
+        Restore = "restore",
         /// A second, different reference for one key.
         DoubleEffect = "double_effect",
         /// `onceward alerts test`.
@@ -64,6 +66,15 @@ pub struct Quiet {
     pub zone: TimeZone,
 }
 
+impl Alerts {
+    /// The day, where people are told.
+    pub fn day(&self, now: Ms) -> String {
+        let zone = self.quiet.as_ref().map_or(TimeZone::UTC, |quiet| quiet.zone.clone());
+        let day = |now| zone.to_datetime(now).date().to_string();
+        Timestamp::from_millisecond(now.0).map(day).unwrap_or_default()
+    }
+}
+
 impl Quiet {
     /// Whether it is quiet now.
     pub fn is_on(&self, now: Ms) -> bool {
@@ -89,6 +100,7 @@ pub fn alert_payload(event: AlertEvent, name: &str, count: u64, example: &str, s
             format!("Onceward: {count} workers stand still, or it cannot be told: {example}")
         }
         AlertEvent::Clock => format!("Onceward: the clock was set back, {count} times"),
+        AlertEvent::Restore => format!("Onceward: the file was restored, and that is not closed: {example}"),
         AlertEvent::DoubleEffect => format!("Onceward: {count} double effects: {example}"),
         AlertEvent::Test => "Onceward: a test of the alerts".to_string(),
     };

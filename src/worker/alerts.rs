@@ -184,6 +184,14 @@ impl Memory {
         if let Some(first) = workers.first() {
             goes_on(AlertEvent::Worker, "", workers.len() as u64, first);
         }
+        if let Some(open) = stats.open_restores.first() {
+            let what = format!(
+                "a copy of {}, put back at {}; keys in doubt: {}; new since: {}; `onceward check` says what is next",
+                open.copied, open.restored, stats.in_doubt_since_restore, open.new_keys
+            );
+            // By its day, so that each day is news.
+            goes_on(AlertEvent::Restore, &alerts.day(now), stats.open_restores.len() as u64, &what);
+        }
         // What is over before it was told needs no telling.
         for over in self.ongoing.difference(&going) {
             self.waiting.remove(over);

@@ -1,6 +1,6 @@
 //! Alerts to people: what is told, how often, and what never is.
 
-use crate::clock::{HOUR, Wall, faketime};
+use crate::clock::{DAY, HOUR, Wall, faketime};
 use crate::harness::{Disk, Harness, LIMIT, Scene, Script, reply};
 use onceward::demo::provider::Family;
 use serde_json::Value;
@@ -262,6 +262,54 @@ fn a_clock_that_is_set_back_is_told() {
         assert_eq!((&page["event"], &page["count"]), (&"clock".into(), &1.into()), "{page}");
         assert!(page["text"].as_str().unwrap().contains("the clock was set back"), "{page}");
     }
+}
+
+/// However short the window is, and whoever starts the worker anew.
+#[test]
+fn an_open_restore_is_told_once_a_day_until_it_is_closed() {
+    let Some(library) = faketime("an_open_restore_is_told_once_a_day") else { return };
+    let (office, _bank, pager) = office("wait = \"0s\"\nwindow = \"0s\"\non = [\"restore\"]");
+    let wall = Wall::of(&office, &library);
+    // From noon on, so that no day begins by itself meanwhile.
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let noon = DAY / 2 - i64::try_from(since).unwrap() % DAY;
+    wall.set(noon);
+    ask(&office, 0, 2);
+    office.run(&["backup", "copy.db"]).ok();
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(office.dir.path().join(format!("onceward.db{end}")));
+    }
+    office.run(&["restore", "copy.db"]).ok();
+    ask(&office, 2, 3);
+    let copied = office.stats()["open_restores"][0]["copied_at"].as_str().unwrap().to_string();
+    // A test alert shows that nothing came before it.
+    let told = |event: &[&str]| {
+        let number = pager.got().len();
+        office.run(&["alerts", "test"]).ok();
+        let pages = pages(&pager, number.max(event.len()));
+        let seen: Vec<&str> = pages.iter().map(|page| page["event"].as_str().unwrap()).collect();
+        assert_eq!(seen[..event.len()], *event, "{pages:?}");
+        pages
+    };
+    let mut worker = office.spawn_worker(&[]);
+    let first = pages(&pager, 1)[0].clone();
+    assert_eq!(first["event"], "restore", "{first}");
+    let text = first["text"].as_str().unwrap();
+    for part in [copied.as_str(), "keys in doubt: 3", "new since: 1", "`onceward check`"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    told(&["restore", "test"]);
+    worker.kill9();
+    let _worker = office.spawn_worker(&[]);
+    told(&["restore", "test", "test"]);
+    wall.set(noon + DAY);
+    let next = pages(&pager, 4)[3].clone();
+    assert_eq!(next["event"], "restore", "{next}");
+    assert_ne!(next["name"], first["name"]);
+    told(&["restore", "test", "test", "restore", "test"]);
+    office.run(&["restore", "--close"]).ok();
+    wall.set(noon + 2 * DAY);
+    told(&["restore", "test", "test", "restore", "test", "test"]);
 }
 
 /// Below twice the floor, while alerts still go out; again once there was room in between.
