@@ -293,6 +293,10 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
         Ok(doubts) => findings.extend(doubts.into_iter().map(|doubt| bad("worker", doubt))),
         Err(e) => findings.push(bad("file", e.to_string())),
     }
+    match store.perhaps_put_back() {
+        Ok(doubt) => findings.extend(doubt.map(|doubt| fine("file", format!("beware: {doubt}")))),
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
     inbox(&store, findings);
     missing_places(&store, findings);
     match store.stats() {

@@ -39,6 +39,9 @@ pub fn run(context: &Context, args: &WorkArgs) -> Result<(), CliError> {
     if let Some(doubt) = super::place::doubt(store.path()) {
         log::warn!("{doubt}");
     }
+    if let Some(doubt) = store.perhaps_put_back()? {
+        log::warn!("{doubt}");
+    }
     let needed = descriptors::of_worker(config.worker.threads);
     let granted = descriptors::raise(needed);
     if granted < needed {

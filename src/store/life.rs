@@ -242,6 +242,39 @@ impl Store {
     }
 }
 
+/// A file that nobody has written to for so long, and that nobody has left cleanly, may be an older one put back.
+const STOOD_STILL: Duration = Duration::from_secs(600);
+
+const LAST_WRITE: &str = "SELECT max(
+    coalesce((SELECT CAST(value AS INTEGER) FROM onceward_meta WHERE name = 'highest_ms'), 0),
+    coalesce((SELECT max(seen_ms) FROM onceward_owners), 0),
+    coalesce((SELECT at_ms FROM onceward_history ORDER BY seq DESC LIMIT 1), 0),
+    coalesce((SELECT at_ms FROM onceward_events ORDER BY seq DESC LIMIT 1), 0))";
+
+impl Store {
+    /// An image of the machine bears no mark, and what it shows is what a crash or a power cut leaves: a worker without a
+    /// goodbye, and then nothing. Nobody but a person can tell the two apart, so this is said before anything is written.
+    pub fn perhaps_put_back(&self) -> Result<Option<String>, StoreError> {
+        let conn = self.reader()?;
+        let left: Vec<Stranger> = strangers(&conn, "")?;
+        let alive = |left: &Stranger| matches!(look(&lock_path(self.place(), &left.nonce)), Life::Alive);
+        let Some(last) = left.last().filter(|_| !left.iter().any(alive)) else { return Ok(None) };
+        let written = Ms(conn.prepare_cached(LAST_WRITE)?.query_row([], |row| row.get(0))?);
+        let still = self.clock.now().since(written);
+        if still < STOOD_STILL {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "{} was last written to at {written}, {} minutes ago, and the worker {} did not end cleanly. If that was a crash or \
+             a power cut, all is well. If the machine or the file was put back from an image, nobody here knows what was \
+             sent since: stop every worker now, then `onceward restore --copied-at {written}`",
+            self.path().display(),
+            still.as_secs() / 60,
+            last.name
+        )))
+    }
+}
+
 /// Workers that have not said goodbye, or were taken for gone and yet have claimed since; without the one of this nonce.
 pub(super) fn strangers(conn: &Connection, but: &str) -> Result<Vec<Stranger>, StoreError> {
     let mut statement = conn.prepare_cached(STRANGERS)?;

@@ -18,6 +18,9 @@ pub struct Running {
 ///
 /// `store` must have been opened with the same `trade` as its desk, so that both know the same kinds.
 pub fn spawn(store: Arc<Store>, trade: Arc<Trade>, options: Options) -> Result<Running, StoreError> {
+    if let Some(doubt) = store.perhaps_put_back()? {
+        log::warn!("{doubt}");
+    }
     let stop = Stop::new();
     let (to_run, with, until) = (Arc::clone(&store), Arc::clone(&trade), stop.clone());
     let thread = std::thread::Builder::new()

@@ -1,6 +1,7 @@
 //! What people see of a restore until they have closed it: figures, `check`, a doubtful job, the console, alerts, and
 //! what they may say of many jobs at once.
 
+use crate::clock::{Wall, faketime};
 use crate::harness::*;
 use onceward::demo::provider::Family;
 use serde_json::{Value, json};
@@ -315,4 +316,67 @@ fn a_word_about_many_does_not_count_for_a_job_that_has_gone_on_since_they_were_l
     assert!(refused.len() == 1 && refused[0].contains("has gone on since it was listed"), "{rest:?}");
     assert!(h.show(&key(2))["intent"]["doubt"].is_object());
     assert_eq!(h.stats()["in_doubt_since_restore"], 1);
+}
+
+/// An image of the machine bears no mark: to the file it is a crash.
+#[test]
+fn a_start_long_after_the_last_write_without_a_goodbye_says_what_to_do_if_an_image_was_put_back() {
+    let Some(library) = faketime("a_start_long_after_the_last_write") else { return };
+    const MINUTE: i64 = 60;
+    let h = Scene::new(Family::B).start();
+    let wall = Wall::of(&h, &library);
+    let said = |h: &Harness| -> Option<String> {
+        let said = h.run(&["work", "--exit-when-idle"]).ok().stderr;
+        let mut lines = said.lines().filter(|line| line.contains("put back from an image"));
+        let line = lines.next().map(str::to_string);
+        assert_eq!(lines.next(), None, "once: {said}");
+        line
+    };
+    h.payout(1);
+    assert_eq!(said(&h), None, "a new file");
+    wall.set(60 * MINUTE);
+    assert_eq!(said(&h), None, "the worker before had ended cleanly");
+    let crash = |h: &Harness, n: u32| {
+        let mut worker = h.spawn_worker(&[]);
+        h.payout(n);
+        h.show_until(&key(n), |job| job["state"] == "settled");
+        worker.kill9();
+    };
+    crash(&h, 2);
+    wall.set(69 * MINUTE);
+    assert_eq!(said(&h), None, "a crash, and the service is back soon");
+    crash(&h, 3);
+    wall.set(90 * MINUTE);
+    // Somebody wrote to it: the file that stands here is the present one.
+    h.payout(4);
+    assert_eq!(said(&h), None);
+    crash(&h, 5);
+    let last = h.count("SELECT max(at_ms) FROM onceward_history");
+    wall.set(110 * MINUTE);
+    let checked = h.run(&["check"]).ok().lines();
+    let told =
+        |f: &&Value| f["ok"] == true && f["finding"].as_str().unwrap().contains("put back from an image");
+    assert_eq!(checked.iter().filter(told).count(), 1, "{checked:#?}");
+    let words = said(&h).expect("a word");
+    assert!(words.contains("WARN") && words.contains("did not end cleanly"), "{words}");
+    let (_, rest) = words.split_once("--copied-at ").expect("a command");
+    let at = rest.trim_end_matches('`');
+    assert!(onceward::clock::Ms::parse_rfc3339(at).unwrap().0 >= last, "{at}");
+    assert_eq!(said(&h), None, "and no more once that is the past");
+    // What it says works.
+    crash(&h, 6);
+    wall.set(200 * MINUTE);
+    h.run(&["restore", "--copied-at", at]).ok();
+    h.run(&["resume", "--all"]).ok();
+    assert_eq!(said(&h), None);
+    // One that is alive has written lately, or cannot; either way nobody puts anything back beneath it.
+    let mut worker = h.spawn_worker(&[]);
+    h.payout(7);
+    h.show_until(&key(7), |job| job["state"] == "parked");
+    let stopped =
+        std::process::Command::new("sh").args(["-c", &format!("kill -STOP {}", worker.pid())]).status();
+    assert!(stopped.expect("sh runs").success());
+    wall.set(300 * MINUTE);
+    assert_eq!(said(&h), None);
+    worker.kill9();
 }
