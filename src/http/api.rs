@@ -441,8 +441,13 @@ fn stats(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     Response::json(200, &view::stats(&stats))
 }
 
-/// 200 only while the worker goes round, no outcome waits to be written, and the store's own thread runs.
+/// 200 only while the worker goes round, no outcome waits to be written, the store's own thread runs, and the file is the
+/// one that was opened. Whoever has no token learns no path.
 fn health(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
+    if ask.app.store.trouble().is_some() {
+        let why = "the file of [store] path was moved, linked or replaced, or its log is gone: the log and `onceward check` say more";
+        return Err(Problem::new(503, "database", why).with("Retry-After", "5"));
+    }
     if ask.app.worker.is_alive() && ask.app.store.writer_is_alive() {
         return Response::json(200, &serde_json::json!({ "status": "ok" }));
     }

@@ -18,6 +18,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,41 @@ impl Owner {
 #[derive(Debug)]
 pub struct OwnerLock {
     path: PathBuf,
-    _file: File,
+    file: File,
+}
+
+impl OwnerLock {
+    /// A hand on the lock file for whoever is to say there how the worker is. It holds the lock too.
+    pub fn voice(&self) -> Option<Voice> {
+        self.file.try_clone().ok().map(|file| Voice { file, said: None })
+    }
+}
+
+/// What a worker says about itself in its lock file, for `onceward check` in another process: that may look at a file of
+/// the same name and another log, so the store is no place for it.
+#[derive(Debug)]
+pub struct Voice {
+    file: File,
+    said: Option<String>,
+}
+
+impl Voice {
+    /// Says it, or with `None` that all is well.
+    pub fn say(&mut self, words: Option<String>) {
+        if words == self.said {
+            return;
+        }
+        let text = words.as_deref().unwrap_or_default();
+        let written = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.rewind())
+            .and_then(|()| self.file.write_all(text.as_bytes()));
+        if let Err(e) = written {
+            log::warn!("what is wrong could not be written into the worker's lock file: {e}");
+        }
+        self.said = words;
+    }
 }
 
 const CAN_DO: &str = "SELECT nonce, kinds FROM onceward_owners WHERE gone_ms IS NULL";
@@ -84,7 +119,7 @@ impl Store {
         let nonce = uuid::Uuid::new_v4().to_string();
         let path = life::lock_path(self.place(), &nonce);
         let file = life::make(&path)?;
-        let lock = OwnerLock { path, _file: file };
+        let lock = OwnerLock { path, file };
         let owner =
             Owner { nonce: nonce.as_str().into(), name: name.into(), actor: format!("worker:{name}").into() };
         let (nonce, name, actor) = (nonce, name.to_string(), Arc::clone(&owner.actor));

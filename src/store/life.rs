@@ -13,7 +13,7 @@ use crate::process;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -207,6 +207,14 @@ fn silent(path: &Path) -> String {
     format!("its lock is held by {} and its leases have run out", held_by(path))
 }
 
+/// What a living worker says is wrong with it.
+fn said(path: &Path) -> String {
+    let mut text = Vec::new();
+    let read = open(path).map(|file| file.take(2000).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(if read.is_ok() { &text } else { &[] }).into_owned();
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 /// What is wrong, and what to do.
 fn words(stranger: &Stranger, path: &Path, why: &str) -> String {
     format!(
@@ -229,8 +237,23 @@ impl Store {
         for stranger in strangers(&*self.reader()?, "")? {
             let path = lock_path(self.place(), &stranger.nonce);
             let late = stranger.expires.plus(SILENT) < now;
+            let idle = stranger.running == 0;
             let why = match look(&path) {
-                _ if stranger.running == 0 => continue,
+                Life::Alive if !said(&path).is_empty() => {
+                    found.push(format!("the worker {} does nothing: {}", stranger.name, said(&path)));
+                    continue;
+                }
+                // A worker that is well was heard of a short while ago.
+                Life::Missing if idle && now.since(stranger.seen) < SILENT * 10 => {
+                    found.push(format!(
+                        "the worker {} has not said goodbye, and its lock file {} is not there: was the store moved while it \
+                         ran? Then stop it, and start it again where the file is now",
+                        stranger.name,
+                        path.display()
+                    ));
+                    continue;
+                }
+                _ if idle => continue,
                 Life::Unclear(why) => why,
                 Life::Alive if late => silent(&path),
                 Life::Missing if late => "its lock file is not there".into(),

@@ -5,6 +5,7 @@
 //! every write runs inside the writer's `BEGIN IMMEDIATE`; no transaction is open while a provider is called, for the
 //! store never calls the network. What is acknowledged is on disk: WAL, `synchronous=FULL`, read back at open.
 
+mod adrift;
 mod alerts;
 mod audit;
 mod backup;
@@ -65,7 +66,7 @@ pub use history::{Action, Entry};
 pub use holds::{Health, Paused};
 pub use hours::{HOUR, Hour};
 pub use inbox::{INBOX_BATCH, InboxRow, RefusedRow};
-pub use leases::{Owner, OwnerLock};
+pub use leases::{Owner, OwnerLock, Voice};
 pub use list::Filter;
 pub use many::Meant;
 pub use newfile::{NewFile, sync_folder};
@@ -290,14 +291,13 @@ pub struct Options {
 /// An open store.
 pub struct Store {
     path: PathBuf,
-    real: PathBuf,
     clock: Arc<dyn Clock>,
     desk: Arc<dyn Desk>,
     namespace: Arc<str>,
     // Before the writer: the last connection to close folds the log into the file, and a reader could not.
     pool: r2d2::Pool<Readers>,
     writer: writer::Writer,
-    identity: identity::Identity,
+    file: Arc<identity::OpenedFile>,
     /// What was said of other workers.
     lives: life::Watch,
     /// It is a backup of then, and takes no writes.
@@ -330,25 +330,26 @@ impl Store {
         if !path.exists() && !options.create {
             return Err(StoreError::NoFile(path.to_path_buf()));
         }
+        // Before anything is made beside it, and again once it is there.
+        identity::OpenedFile::of(path)?;
         schema::prepare(path, &options.namespace, clock.now())?;
+        let file = Arc::new(identity::OpenedFile::of(path)?);
         let pool = r2d2::Pool::builder()
             .max_size(8)
             .min_idle(Some(0))
             .test_on_check_out(false)
             .connection_timeout(Duration::from_secs(10))
-            .build_unchecked(Readers { path: path.to_path_buf() });
-        let writer = writer::Writer::start(path, Arc::clone(&clock), options.watch)?;
-        let identity = identity::Identity::of(path);
+            .build_unchecked(Readers { path: file.path().to_path_buf() });
+        let writer = writer::Writer::start(Arc::clone(&file), Arc::clone(&clock), options.watch)?;
         let namespace = options.namespace.into();
         Ok(Store {
             path: path.to_path_buf(),
-            real: identity::real(path),
             clock,
             desk,
             namespace,
             pool,
             writer,
-            identity,
+            file,
             lives: life::Watch::default(),
             marked: None,
             doubtful: Mutex::default(),
@@ -362,7 +363,12 @@ impl Store {
 
     /// The file itself, by whatever link it was named: every process must look for locks in the same place.
     fn place(&self) -> &Path {
-        &self.real
+        self.file.path()
+    }
+
+    /// What is wrong with the file under this program, if anything is: it was moved or linked, or its log is gone.
+    pub fn trouble(&self) -> Option<String> {
+        self.file.trouble().map(|wrong| wrong.why)
     }
 
     /// What this process can do.
@@ -391,7 +397,6 @@ impl Store {
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.identity.check(&self.path)?;
         self.writer.run(work)
     }
 
@@ -411,6 +416,7 @@ impl Store {
     }
 
     fn reader(&self) -> Result<r2d2::PooledConnection<Readers>, StoreError> {
+        self.file.check_reading()?;
         self.pool.get().map_err(|e| StoreError::Sqlite(format!("no read connection: {e}")))
     }
 

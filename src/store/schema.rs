@@ -1,7 +1,7 @@
 //! The file itself: made from schema.sql, or checked. An older schema is brought forward (`migrate`); a newer one is
 //! refused before anything is written.
 
-use super::{StoreError, WRITABLE, foreign, migrate};
+use super::{StoreError, WRITABLE, foreign, identity, migrate};
 use crate::clock::Ms;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
@@ -110,7 +110,11 @@ pub fn prepare(path: &Path, namespace: &str, now: Ms) -> Result<(), StoreError> 
     if fresh {
         keep_private(path);
     }
-    match found(&conn, path, namespace)? {
+    let there = found(&conn, path, namespace)?;
+    if there != Found::Current {
+        identity::refuse_links(path)?;
+    }
+    match there {
         Found::Current => return Ok(()),
         Found::Older(_) => return migrate::forward(conn, path, namespace, now),
         Found::Nothing => {}

@@ -21,6 +21,7 @@ mod flight;
 mod laws;
 mod lives;
 mod migration;
+mod moved;
 mod next;
 mod load;
 mod order;

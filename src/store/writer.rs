@@ -8,8 +8,12 @@
 //! At most one leads at any moment, and who leads has its own piece at the head of the line. A failed COMMIT is not a no: after
 //! an fsync error the rows may be there when the file is next opened. Its callers are told so, and the connection is
 //! opened anew with a truncating checkpoint before anything else is written, and so before anything else is sent.
+//! Before a batch and again before its answers it is looked at whether the file is still the one that was opened
+//! ([`OpenedFile`]): what went into a log without a name is not acknowledged.
 
+use super::adrift::Adrift;
 use super::clocks::Known;
+use super::identity::OpenedFile;
 use super::tx::{Said, flush};
 use super::{StoreError, Tx, schema};
 use crate::clock::Clock;
@@ -19,7 +23,6 @@ use rusqlite::Connection;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -54,10 +57,17 @@ struct Watcher {
 }
 
 impl Writer {
-    pub fn start(path: &Path, clock: Arc<dyn Clock>, watch: Option<Duration>) -> Result<Writer, StoreError> {
+    pub fn start(
+        file: Arc<OpenedFile>,
+        clock: Arc<dyn Clock>,
+        watch: Option<Duration>,
+    ) -> Result<Writer, StoreError> {
+        let conn = schema::connect(file.path())?;
+        file.opened();
         let desk = Desk {
-            path: path.to_path_buf(),
-            conn: Some(schema::connect(path)?),
+            file,
+            adrift: Adrift::default(),
+            conn: Some(conn),
             clock,
             seen: None,
             doubts: Pace::default(),
@@ -172,7 +182,7 @@ impl Inner {
         self.desk.lock().unwrap_or_else(|poisoned| {
             self.desk.clear_poison();
             let mut desk = poisoned.into_inner();
-            desk.conn = None;
+            desk.close();
             desk.failed = desk.failed.saturating_add(1);
             desk
         })
@@ -181,8 +191,10 @@ impl Inner {
     fn look_around(&self) {
         let foreign = {
             let mut desk = self.desk();
-            desk.fold_when_quiet();
-            desk.sees_foreign()
+            desk.stands().is_ok() && {
+                desk.fold_when_quiet();
+                desk.sees_foreign()
+            }
         };
         if foreign && let Some(call) = &*lock(&self.listener) {
             call();
@@ -261,7 +273,9 @@ impl<T: Send, F: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send> Piece for Job<T
 }
 
 struct Desk {
-    path: PathBuf,
+    file: Arc<OpenedFile>,
+    /// Whether the file is another than was opened, and what was done about it.
+    adrift: Adrift,
     /// `None` after a failed COMMIT, until it could be opened anew.
     conn: Option<Connection>,
     clock: Arc<dyn Clock>,
@@ -298,6 +312,17 @@ const SHORT: Duration = Duration::from_millis(250);
 const LONG_LOG: i64 = 16_384;
 
 impl Desk {
+    /// An error if the file under the connection is not the one that was opened: then nothing is written.
+    fn stands(&mut self) -> Result<(), StoreError> {
+        self.adrift.look(&self.file, self.conn.as_ref()).map_err(|wrong| self.file.unusable(wrong))
+    }
+
+    fn close(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.adrift.close(&self.file, conn);
+        }
+    }
+
     /// A claim that finds nothing, as an idle worker makes one each second, writes nothing and puts no fold off.
     fn note_written(&mut self) {
         let changes = self.conn.as_ref().map(Connection::total_changes);
@@ -386,13 +411,16 @@ impl Desk {
         let mut said = Vec::new();
         // Where no transaction can be begun no piece is to blame, so none is tried alone.
         let (begun, trouble) = match self.begin() {
-            Ok(()) => (true, self.fill(&mut batch, line, &mut said)),
+            Ok(()) => (true, self.fill(&mut batch, line, &mut said).or_else(|| self.nameless())),
             Err(e) => (false, Some(e)),
         };
         match trouble {
             None => self.written_down(said),
             Some(Trouble::Undone(_)) if begun && batch.len() > 1 => return self.singly(batch),
             Some(Trouble::Undone(e)) => batch.iter_mut().for_each(|piece| piece.fail(e.copy())),
+            Some(Trouble::Nameless(why)) => {
+                batch.iter_mut().for_each(|piece| piece.fail(StoreError::CommitUnknown(why.clone())));
+            }
             Some(Trouble::Doubtful(why)) => {
                 batch.iter_mut().for_each(|piece| piece.fail(StoreError::CommitUnknown(why.clone())));
                 self.doubt(&why);
@@ -446,7 +474,7 @@ impl Desk {
             }
             let mut said = Vec::new();
             let trouble = match self.begin() {
-                Ok(()) => self.alone(piece.as_mut(), &mut said),
+                Ok(()) => self.alone(piece.as_mut(), &mut said).or_else(|| self.nameless()),
                 Err(e) => {
                     if let Trouble::Undone(e) = &e {
                         locked = Some(e.copy());
@@ -457,6 +485,7 @@ impl Desk {
             match trouble {
                 None => self.written_down(said),
                 Some(Trouble::Undone(e)) => piece.fail(e),
+                Some(Trouble::Nameless(why)) => piece.fail(StoreError::CommitUnknown(why)),
                 Some(Trouble::Doubtful(why)) => {
                     self.doubt(&why);
                     piece.fail(StoreError::CommitUnknown(why));
@@ -507,15 +536,22 @@ impl Desk {
         Ok(())
     }
 
+    /// COMMIT went well. Did it go into the file that others see? If not, it may be in nobody's sight after a restart.
+    fn nameless(&mut self) -> Option<Trouble> {
+        let wrong = self.stands().err()?;
+        self.failed = self.failed.saturating_add(1);
+        Some(Trouble::Nameless(wrong.to_string()))
+    }
+
     /// A COMMIT failed. On a full disk that may be each one for hours, so it is told once a step.
     fn doubt(&mut self, why: &str) {
-        self.conn = None;
+        self.close();
         self.failed = self.failed.saturating_add(1);
         if self.doubts.due() {
             log::error!(
                 "COMMIT to {} failed: {why}; whether it is stored is not known until the file is opened anew, which is \
                  done before the next write",
-                self.path.display()
+                self.file.path().display()
             );
         }
     }
@@ -533,7 +569,7 @@ impl Desk {
             Ok(true) => (self.fold, self.doubted) = (None, false),
             Ok(false) => (self.fold, self.doubted) = (Some(Instant::now() + QUIET), false),
             Err(e) if self.doubted => {
-                self.conn = None;
+                self.close();
                 return Err(Trouble::Undone(e.into()));
             }
             // The write itself will tell.
@@ -544,18 +580,26 @@ impl Desk {
 
     /// The connection; after a failed COMMIT a new one, with the log folded into the file and read afresh.
     fn connected(&mut self) -> Result<&Connection, Trouble> {
+        self.stands().map_err(Trouble::Undone)?;
         if self.conn.is_none() {
             // A new file in its place would take the log away from the old one.
-            if !self.path.exists() {
-                return Err(Trouble::Undone(StoreError::NoFile(self.path.clone())));
+            let path = self.file.path();
+            if !path.exists() {
+                return Err(Trouble::Undone(StoreError::NoFile(path.to_path_buf())));
             }
-            let conn = schema::connect(&self.path).map_err(Trouble::Undone)?;
-            self.conn = Some(conn);
+            self.conn = Some(schema::connect(path).map_err(Trouble::Undone)?);
+            self.file.opened();
             self.seen = None;
             (self.fold, self.doubted) = (Some(Instant::now()), true);
         }
         self.fold_first()?;
         self.conn.as_ref().ok_or(Trouble::Undone(StoreError::Closed))
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -570,6 +614,8 @@ enum Trouble {
     Undone(StoreError),
     /// COMMIT failed.
     Doubtful(String),
+    /// Stored, but in a file or a log that has lost its name.
+    Nameless(String),
 }
 
 /// Begins, and tells whether another program's lock was in the way.

@@ -6,7 +6,7 @@ use super::{Options, Shared, Stop};
 use super::{alerts, anchor};
 use crate::log_buffer;
 use crate::pace::Pace;
-use crate::store::{Owner, Store, StoreError, Tx};
+use crate::store::{Owner, Store, StoreError, Tx, Voice};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub fn start(
     options: &Options,
     wake: &Stop,
     mut rota: Rota,
+    mut voice: Option<Voice>,
 ) -> Result<Keeper, StoreError> {
     let (stop, stopped) = bounded::<()>(0);
     let (shared, owner, options, wake) = (Arc::clone(shared), owner.clone(), options.clone(), wake.clone());
@@ -61,6 +62,9 @@ pub fn start(
             let faults = Pace::default();
             while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
                 let round = catch_unwind(AssertUnwindSafe(|| {
+                    if let Some(voice) = &mut voice {
+                        voice.say(shared.store.trouble());
+                    }
                     // First what others depend on.
                     if renewed.elapsed() * 3 >= options.lease {
                         renewed = Instant::now();

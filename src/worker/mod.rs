@@ -280,7 +280,7 @@ pub fn run(store: Arc<Store>, trade: Arc<Trade>, options: Options, stop: Stop) -
         Until::Stopped => drop(rota.look(&shared.store)),
         Until::Idle | Until::Once => rota.catch_up(&shared.store),
     }
-    let keeper = keeper::start(&shared, &owner, &options, &stop, rota)?;
+    let keeper = keeper::start(&shared, &owner, &options, &stop, rota, lock.voice())?;
     let mut dispatcher = Dispatcher::start(Arc::clone(&shared), owner.clone(), options, stop)?;
     log::info!("worker {} works on {}", owner.name(), shared.store.path().display());
     // Given back by itself only where no call can be in flight any more, so not in a panic.

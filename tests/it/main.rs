@@ -46,6 +46,8 @@ mod exec_ends;
 mod external;
 mod families;
 mod file_faults;
+#[cfg(unix)]
+mod file_moves;
 mod foreign_log;
 mod locked;
 #[cfg(unix)]
