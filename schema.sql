@@ -75,6 +75,8 @@ CREATE TABLE onceward_intents (
   refused_directly    INTEGER NOT NULL DEFAULT 0 CHECK (refused_directly IN (0,1)),
   -- The app makes the call itself, and is to be told `again` when it next asks: since then.
   waits_for_app_ms    INTEGER,
+  -- 2xx answers of the present generation that did not say what they should.
+  bad_responses       INTEGER NOT NULL DEFAULT 0,
   CHECK ((state = 'settled') = (confirmed_ms IS NOT NULL)),
   CHECK (reference IS NULL OR state = 'settled'),
   CHECK (frozen_method IS NULL OR (frozen_path IS NOT NULL AND scope_send IS NOT NULL))

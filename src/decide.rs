@@ -12,6 +12,7 @@ use crate::outcome::{Class, Outcome, Phase};
 use crate::retry::{backoff, spread, window_open};
 use std::time::Duration;
 
+mod asks;
 mod doubt;
 mod sends;
 mod terms;
@@ -101,7 +102,16 @@ pub struct Decision {
 /// What may the job do, now that it is due and its provider can be called?
 pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now) -> Plan {
     let g = &intent.generation;
-    let facts = Facts { job, intent, terms, scope, now, attempts: job.attempts, age_from: job.age_from };
+    let facts = Facts {
+        job,
+        intent,
+        terms,
+        scope,
+        now,
+        attempts: job.attempts,
+        age_from: job.age_from,
+        step: Step::Send,
+    };
     if !facts.in_doubt(g) && !terms.external {
         if facts.aged(now.wall) {
             return Plan::Park(Reason::TooOld);
@@ -119,6 +129,17 @@ pub fn plan(job: &Job, intent: &Intent, terms: &Terms, scope: &Scope, now: &Now)
         },
         Err(reason) => Plan::Park(reason),
     }
+}
+
+/// Job and intent as a replay leaves them: attempts and age begin anew, and the provider's answers may be better by now.
+pub fn begun_anew(job: &Job, intent: &Intent) -> (Job, Intent) {
+    let generation = Generation { bad_responses: 0, ..intent.generation.clone() };
+    (Job { attempts: 0, age_from: None, ..job.clone() }, Intent { generation, ..intent.clone() })
+}
+
+/// Has `max_age` passed since the first request left?
+pub fn has_aged(job: &Job, terms: &Terms, now: &Now) -> bool {
+    job.age_from.is_some_and(|from| now.wall >= from.plus(terms.max_age))
 }
 
 /// Would a send now be one that may do it a second time, because the kind's `on_unknown` says so?
@@ -155,6 +176,7 @@ pub fn decide(
         attempts: job.attempts.saturating_sub(u32::from(refund)),
         // A clock that was ahead when the call began is set right by now.
         age_from: job.age_from.or(left.then_some(outcome.started.min(now.wall))),
+        step,
     };
     let mut g = intent.generation.clone();
     let doubted = facts.in_doubt(&g);
@@ -184,7 +206,8 @@ fn repeatable(terms: &Terms, g: &Generation) -> bool {
         Family::B | Family::C | Family::D => false,
         Family::E => return false,
     };
-    !stored_error && !g.no_resend
+    // What answers twice in a way that cannot be read will do so again.
+    !stored_error && !g.no_resend && g.bad_responses < 2
 }
 
 /// A handler's word that nothing happened.
@@ -227,6 +250,8 @@ struct Facts<'a> {
     /// Spent so far, this attempt included unless given back.
     attempts: u32,
     age_from: Option<Ms>,
+    /// What was done last; of a plan, nothing yet.
+    step: Step,
 }
 
 type Verdict = (Next, Generation, bool);
@@ -267,49 +292,6 @@ impl Facts<'_> {
         g.unknown || self.intent.doubt.is_some()
     }
 
-    /// How may an outcome in doubt be cleared up at `at`? `Ok(None)`: only by somebody else's word, until the deadline.
-    fn ask(&self, g: &Generation, at: Ms) -> Result<Option<Step>, Reason> {
-        if self.aged(at) {
-            return Err(Reason::UnknownOutcome);
-        }
-        if g.named.is_some() {
-            return Ok(Some(Step::Fetch));
-        }
-        let look_up = self.terms.lookup.map(|_| Step::LookUp);
-        if g.accepted {
-            return Ok(look_up);
-        }
-        if let (Some(doubt), false) = (&self.intent.doubt, self.terms.external) {
-            return match self.may_send_in_doubt(doubt, g, at) {
-                Ok(()) => Ok(Some(Step::Send)),
-                Err(reason) => look_up.map(Some).ok_or(reason),
-            };
-        }
-        if self.terms.external {
-            return look_up.map(Some).ok_or(Reason::UnknownOutcome);
-        }
-        // Without a scope no worker has sent it: the app did, and how is not known.
-        let same_scope = self.intent.scope.as_ref().is_some_and(|sent| sent.send == self.scope.send);
-        let remembered = window_open(g, self.terms.window, at, self.now.wall, self.now.boot);
-        let repeatable = repeatable(self.terms, g);
-        if repeatable && same_scope && remembered && !self.spent() {
-            return Ok(Some(Step::Send));
-        }
-        if look_up.is_some() {
-            return Ok(look_up);
-        }
-        if self.terms.on_unknown == OnUnknown::Resend && same_scope && !g.no_resend && !self.spent() {
-            return Ok(Some(Step::Send));
-        }
-        Err(if !same_scope {
-            Reason::ScopeChanged
-        } else if repeatable && !remembered {
-            Reason::WindowExpired
-        } else {
-            Reason::UnknownOutcome
-        })
-    }
-
     fn after_send(&self, mut g: Generation, doubted: bool, outcome: &Outcome, taken: bool) -> Verdict {
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
@@ -318,19 +300,19 @@ impl Facts<'_> {
                 // Nothing reached the provider, so nothing there needs a long rest; the breaker spaces the tries.
                 let cap =
                     self.terms.cap.min(self.terms.breaker.cool_down.max(self.terms.base).saturating_mul(2));
-                self.not_its_fault(g, self.due(outcome, self.job.pauses.saturating_add(1), cap))
+                self.not_its_fault(g, self.due(outcome, self.job.pauses.saturating_add(1), cap), outcome)
             }
             // The provider is held: the job itself may go as soon as the hold ends.
-            Class::Auth => self.not_its_fault(g, self.now.wall),
+            Class::Auth => self.not_its_fault(g, self.now.wall, outcome),
             Class::Throttled if outcome.doubt => {
                 g.unknown = true;
-                self.doubt(g, self.retry_due(outcome))
+                self.doubt(g, self.retry_due(outcome), outcome)
             }
-            Class::Throttled => self.not_its_fault(g, self.retry_due(outcome)),
+            Class::Throttled => self.not_its_fault(g, self.retry_due(outcome), outcome),
             Class::InProgress => {
                 g.unknown = true;
                 g.no_resend |= outcome.again == Some(false);
-                self.doubt(g, self.retry_due(outcome))
+                self.doubt(g, self.retry_due(outcome), outcome)
             }
             Class::Redirected if !doubted => {
                 g.unknown = true;
@@ -342,7 +324,7 @@ impl Facts<'_> {
             Class::Rejected | Class::Redirected | Class::KeyMismatch => {
                 g.unknown = true;
                 g.no_resend = true;
-                self.doubt(g, self.retry_due(outcome))
+                self.doubt(g, self.retry_due(outcome), outcome)
             }
             Class::Crashed if proved_unsent(self.terms, outcome) && !doubted => {
                 if self.spent() {
@@ -358,7 +340,7 @@ impl Facts<'_> {
                     g.server_errors = g.server_errors.saturating_add(1);
                 }
                 g.no_resend |= outcome.again == Some(false);
-                self.doubt(g, self.retry_due(outcome))
+                self.doubt(g, self.retry_due(outcome), outcome)
             }
             Class::HandlerError if outcome.not_applied => self.not_applied(g, outcome),
             Class::Timeout
@@ -370,8 +352,10 @@ impl Facts<'_> {
             | Class::NotFound
             | Class::LookupFailed => {
                 g.unknown = true;
+                g.bad_responses =
+                    g.bad_responses.saturating_add(u32::from(outcome.class == Class::BadResponse));
                 g.no_resend |= outcome.again == Some(false);
-                self.doubt(g, self.retry_due(outcome))
+                self.doubt(g, self.retry_due(outcome), outcome)
             }
         }
     }
@@ -403,7 +387,7 @@ impl Facts<'_> {
             | Class::HandlerError
             | Class::HandlerPanic => {
                 let due = self.lookup_due(&g, outcome);
-                self.doubt(g, due)
+                self.doubt(g, due, outcome)
             }
         }
     }
@@ -444,13 +428,14 @@ impl Facts<'_> {
             (false, Some(deadline)) => deadline,
             _ => self.lookup_due(&g, outcome),
         };
-        self.doubt(g, due)
+        self.doubt(g, due, outcome)
     }
 
     /// A failure that spends no attempt. What was unknown before stays so; what never left never grows old.
-    fn not_its_fault(&self, g: Generation, due: Ms) -> Verdict {
+    fn not_its_fault(&self, g: Generation, due: Ms, outcome: &Outcome) -> Verdict {
         if self.in_doubt(&g) {
-            return (Next::Unknown { due: self.within_deadline(due) }, g, false);
+            let due = self.within_deadline(self.inside_the_window(&g, due, outcome));
+            return (Next::Unknown { due }, g, false);
         }
         if self.aged(self.now.wall) {
             return (Next::Parked { reason: Reason::TooOld, intent: IntentState::Pending }, g, false);
@@ -462,7 +447,7 @@ impl Facts<'_> {
     fn not_applied(&self, g: Generation, outcome: &Outcome) -> Verdict {
         let due = self.retry_due(outcome);
         if self.in_doubt(&g) {
-            return self.doubt(g, due);
+            return self.doubt(g, due, outcome);
         }
         let parked = |reason| Next::Parked { reason, intent: IntentState::Pending };
         if self.spent() {
@@ -533,7 +518,11 @@ impl Facts<'_> {
             });
             let settled = settled.max(self.now.wall.plus(Duration::from_millis(left)));
             let due = self.lookup_due(&g, outcome).max(settled);
-            return self.doubt(g, due);
+            // A proof that was begun is brought to its end, and there are two such answers at most.
+            if self.aged(self.now.wall) && authoritative && !g.accepted {
+                return (Next::Unknown { due }, g, false);
+            }
+            return self.doubt(g, due, outcome);
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
         if let Some(doubt) = &self.intent.doubt {
@@ -554,31 +543,6 @@ impl Facts<'_> {
             return (Next::Parked { reason, intent: IntentState::Pending }, renewed, true);
         }
         (Next::Again { due: self.now.wall }, renewed, true)
-    }
-
-    /// In doubt: is there a way to clear it up at `due`? If not, only a person can.
-    fn doubt(&self, g: Generation, due: Ms) -> Verdict {
-        if self.aged(self.now.wall) {
-            return (
-                Next::Parked { reason: Reason::UnknownOutcome, intent: IntentState::Requested },
-                g,
-                false,
-            );
-        }
-        let due = self.within_deadline(due);
-        // At the deadline itself the plan parks it; what counts here is whether there is a way until then.
-        let at = match self.deadline() {
-            Some(deadline) if due >= deadline => Ms(deadline.0.saturating_sub(1)),
-            _ => due,
-        };
-        match self.ask(&g, at) {
-            Ok(_) => (Next::Unknown { due }, g, false),
-            Err(reason) => (Next::Parked { reason, intent: IntentState::Requested }, g, false),
-        }
-    }
-
-    fn within_deadline(&self, due: Ms) -> Ms {
-        self.deadline().map_or(due, |deadline| due.min(deadline))
     }
 }
 

@@ -4,6 +4,9 @@ use super::*;
 use crate::intent::{Earlier, WireStyle};
 use crate::job::{JobId, Key, State};
 
+#[path = "decide/asks_tests.rs"]
+mod asks;
+
 const NOW: Ms = Ms(1_000_000_000_000);
 const HOUR: i64 = 3_600_000;
 
@@ -310,7 +313,7 @@ fn ceilings_park_by_what_is_in_doubt() {
     let mut spent = Cell::new(terms(B, None), Class::Timeout).doubted();
     spent.job.attempts = 5;
     check(spent, "parked unknown_outcome, requested");
-    let mut old = Cell::new(terms(B, Some(true)), Class::Timeout).doubted();
+    let mut old = Cell::new(terms(B, None), Class::Timeout).doubted();
     old.job.age_from = Some(Ms(NOW.0 - 73 * HOUR));
     check(old, "parked unknown_outcome, requested");
     let mut throttled = Cell::new(terms(B, None), Class::Throttled);
@@ -469,8 +472,7 @@ fn laws_6_8_and_9_hold_in_every_cell_of_the_table() {
         }
         // What may still go out under the old key is inside the window, at the same place, and was never accepted.
         if let Next::Unknown { due } = decision.next {
-            // A due time in the past is the deadline: the plan parks it.
-            assert!(due >= NOW || matches!(cell.plan_after(&decision), Plan::Park(_)), "{}", case());
+            assert!(due >= NOW, "{}", case());
             if cell.plan_after(&decision) == Plan::Go(Step::Send) {
                 assert!(cell.terms.family != Family::E, "law 5\n{}", case());
                 assert!(!after.accepted && !after.no_resend, "{}", case());

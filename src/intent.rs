@@ -156,6 +156,8 @@ pub struct Generation {
     pub accepted: bool,
     /// 5xx answers so far.
     pub server_errors: u32,
+    /// 2xx answers that did not say what they should.
+    pub bad_responses: u32,
     /// Sending again is of no use: the provider said mismatch, or refused after an unknown.
     pub no_resend: bool,
     /// Look-ups that found nothing and count.

@@ -9,7 +9,7 @@ use super::{
     Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside,
 };
 use crate::clock::Ms;
-use crate::decide::{Family, Plan, may_do_it_twice, still_safe};
+use crate::decide::{Family, Plan, has_aged, may_do_it_twice, still_safe};
 use crate::intent::{Frozen, Intent, IntentState, Scope};
 use crate::job::{Job, JobId, Lease, Reason, State, Step};
 use rusqlite::named_params;
@@ -383,7 +383,8 @@ impl Round<'_> {
             }
             Plan::Park(reason) => {
                 let intent_state = if intent.in_doubt() { None } else { Some(IntentState::Pending) };
-                self.park(&job, reason, words(reason), intent_state)?;
+                let aged = has_aged(&job, &kind.terms, &self.now);
+                self.park(&job, reason, words(reason, aged), intent_state)?;
                 Ok(None)
             }
         }
@@ -576,12 +577,15 @@ pub(super) fn park(
 }
 
 /// What a reason found at the claim means, for a person.
-fn words(reason: Reason) -> &'static str {
+fn words(reason: Reason, aged: bool) -> &'static str {
     match reason {
         Reason::AttemptsExhausted => {
             "max_attempts is reached and nothing is in doubt: replay it when the cause is gone"
         }
         Reason::TooOld => "max_age has passed and nothing is in doubt: replay it if it is still wanted",
+        Reason::UnknownOutcome if aged => {
+            "a request may have taken effect, and max_age has passed without an answer: look at the provider, then resolve it"
+        }
         Reason::UnknownOutcome => {
             "a request may have taken effect, and there is no way left to ask: look at the provider, then resolve it"
         }

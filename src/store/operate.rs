@@ -5,7 +5,7 @@ use super::history::{Action, Entry};
 use super::record::{Recorder, ended_by};
 use super::{Desk, KindDesk, Store, StoreError, Tx, doubt, history, order, rows};
 use crate::clock::Ms;
-use crate::decide::{Now, Plan, next_generation, remembered};
+use crate::decide::{Now, Plan, begun_anew, next_generation, remembered};
 use crate::intent::{Generation, Intent, IntentState, hex};
 use crate::job::{Code, Job, JobId, NewJob, Reason, Refusal, State};
 use rusqlite::{OptionalExtension, named_params};
@@ -159,6 +159,8 @@ impl Work<'_> {
         let in_doubt = self.intent.state == IntentState::Requested || doubtful;
         let state = if in_doubt {
             (g.not_found, g.not_found_at, g.not_found_boot, g.lookups) = (0, None, None, 0);
+            // Whoever replays it has seen to what the provider says.
+            g.bad_responses = 0;
             if let Err(reason) = self.askable(kind) {
                 return refuse(format!(
                     "{} may have taken effect and cannot be asked about ({reason}): look at the provider, then say what \
@@ -202,8 +204,8 @@ impl Work<'_> {
 
     /// Can the outcome be asked about, with attempts and age begun anew?
     fn askable(&self, kind: &KindDesk) -> Result<(), Reason> {
-        let anew = Job { attempts: 0, age_from: None, ..self.job.clone() };
-        match doubt::plan_for(&anew, &self.intent, kind, &self.desk.scope(&self.job.kind), &self.now) {
+        let (job, intent) = begun_anew(&self.job, &self.intent);
+        match doubt::plan_for(&job, &intent, kind, &self.desk.scope(&self.job.kind), &self.now) {
             Plan::Go(_) => Ok(()),
             Plan::Wait(_) => Err(Reason::UnknownOutcome),
             Plan::Park(reason) => Err(reason),

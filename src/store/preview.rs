@@ -1,9 +1,9 @@
 //! What a replay would do now, so that a person can be told before it is done. Reads only; `operate` decides again.
 
 use super::{Store, StoreError, Story, doubt};
-use crate::decide::Plan;
+use crate::decide::{Plan, begun_anew};
 use crate::intent::IntentState;
-use crate::job::{Job, Reason, State, Step};
+use crate::job::{Reason, State, Step};
 
 /// What a replay would do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +47,9 @@ impl Store {
                 (false, _) => Preview::FirstSend,
             });
         }
-        let anew = Job { attempts: 0, age_from: None, ..job.clone() };
+        let (anew, intent) = begun_anew(job, intent);
         let now = Store::present(self.clock.as_ref());
-        Ok(match doubt::plan_for(&anew, intent, kind, &self.desk.scope(&job.kind), &now) {
+        Ok(match doubt::plan_for(&anew, &intent, kind, &self.desk.scope(&job.kind), &now) {
             Plan::Go(Step::Send) => Preview::SameAgain,
             Plan::Go(Step::LookUp | Step::Fetch) => Preview::LookUp,
             Plan::Wait(_) => Preview::CannotAsk(Reason::UnknownOutcome),

@@ -5,6 +5,7 @@ ALTER TABLE onceward_intents ADD COLUMN doubt_restore INTEGER;
 ALTER TABLE onceward_intents ADD COLUMN proved INTEGER NOT NULL DEFAULT 0 CHECK (proved IN (0,1));
 ALTER TABLE onceward_intents ADD COLUMN refused_directly INTEGER NOT NULL DEFAULT 0 CHECK (refused_directly IN (0,1));
 ALTER TABLE onceward_intents ADD COLUMN waits_for_app_ms INTEGER;
+ALTER TABLE onceward_intents ADD COLUMN bad_responses INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE onceward_jobs ADD COLUMN lease_boot_ms INTEGER;
 ALTER TABLE onceward_holds ADD COLUMN until_set_ms INTEGER;
 CREATE TABLE onceward_generations (

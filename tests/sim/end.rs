@@ -22,7 +22,7 @@ impl World {
         }
         let mut rng = Rng::with_seed(1);
         let mut still = 0;
-        for _ in 0..400 {
+        for round in 0..400 {
             let mut next: Option<Ms> = None;
             while self.workers.iter().any(Option::is_none) {
                 self.start()?;
@@ -63,7 +63,9 @@ impl World {
             }
             // To the next moment at which anything is due, or on, for a lease or a lag may end unannounced.
             let wait = next.map_or(Duration::from_secs(61), |next| next.since(self.clock.now()));
-            self.clock.advance(wait.clamp(Duration::from_millis(1), Duration::from_secs(100_000)));
+            // What a provider says is pending is asked about until it is too old, be it once a minute.
+            let least = if round < 100 { Duration::from_millis(1) } else { Duration::from_secs(1200) };
+            self.clock.advance(wait.clamp(least, Duration::from_secs(100_000)));
         }
         let stuck: Vec<_> = self
             .oracle

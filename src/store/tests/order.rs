@@ -477,7 +477,9 @@ fn a_parked_unknown_blocks_under_skip_too_and_comes_out_of_waiting_as_unknown() 
     assert_eq!(claim.job().id, two);
     bench.end(claim, Class::Accepted);
     bench.clock.advance(Duration::from_secs(100 * 3600));
-    assert!(bench.claims(10).is_empty(), "its age is over: it is parked");
+    let last = bench.claim();
+    bench.end(last, Class::LookupFailed);
+    assert!(bench.claims(10).is_empty(), "its age is over, and it was asked about once more: it is parked");
     let story = bench.story("two");
     assert_eq!((story.job.state, story.job.park_reason), (State::Parked, Some(Reason::UnknownOutcome)));
     assert_eq!(state(&bench, "three"), State::Waiting, "an unknown is never skipped");
