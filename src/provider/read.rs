@@ -317,13 +317,14 @@ fn whose(at: &Reply, doc: &Json, own: &Json, reference: Option<&str>, ask: &Ask<
     let Earlier { wire_keys, references } = ask.earlier;
     // A raw key's first generation is sent as the job's own key, which every generation may show.
     let earlier = |text: &str| text != job && wire_keys.iter().any(|key| key == text);
-    let known = reference.is_some_and(|reference| references.iter().any(|r| r == reference));
-    if known || (!wire_keys.is_empty() && carries(&earlier)) {
-        return Whose::Earlier;
+    // First: an object that was once taken for ours and was not stays the other job's.
+    if key.as_deref().is_some_and(|theirs| theirs != job && !earlier(theirs)) {
+        return Whose::Foreign;
     }
-    match key {
-        Some(theirs) if theirs != job => Whose::Foreign,
-        Some(_) | None => Whose::Unsaid,
+    let known = reference.is_some_and(|reference| references.iter().any(|r| r == reference));
+    match known || (!wire_keys.is_empty() && carries(&earlier)) {
+        true => Whose::Earlier,
+        false => Whose::Unsaid,
     }
 }
 

@@ -23,6 +23,7 @@ mod console;
 mod console_pages;
 mod crash;
 mod import;
+mod generations;
 mod inbox;
 mod demo;
 mod disk;

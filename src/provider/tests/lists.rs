@@ -162,6 +162,9 @@ fn an_earlier_generations_object_is_no_answer_about_the_present_one() {
             (&["po_1 new"], Accepted, Some("po_1"), Some("po_1 is an earlier generation's"), false),
             (&["po_1 paid", "po_2 failed w2"], Ok, Some("po_1"), Some("an earlier generation's"), false),
             (&["po_1 paid", "po_2 paid"], Ok, Some("po_2"), Some("po_2 and po_1"), false),
+            // Another job's object stays another job's, though it was once taken for the first one's.
+            (&["po_1 paid @payout:9", "po_2 paid"], Ok, Some("po_2"), None, false),
+            (&["po_1 paid @payout:9"], Ok, Some("po_1"), Some("key is payout:9"), false),
             // The provider keeps one object a key, and it is this generation's now.
             (&["po_1 failed w2"], Rejected, Some("po_1"), None, false),
         ],
