@@ -368,6 +368,7 @@ impl Facts<'_> {
             Class::Accepted => self.accepted(g, outcome),
             // Since the file was restored an object that failed says nothing about the other generations.
             Class::Rejected if self.intent.doubt.is_some() => left_to_a_person(g),
+            Class::NotFound if self.intent.doubt.is_some() && outcome.failed_only => left_to_a_person(g),
             Class::Rejected => {
                 (Next::Parked { reason: Reason::Rejected, intent: IntentState::Rejected }, g, false)
             }

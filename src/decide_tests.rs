@@ -1,7 +1,7 @@
 //! The decisions as tables: every state × class × ability is walked, and each law is asserted over all of it.
 
 use super::*;
-use crate::intent::{Earlier, WireStyle};
+use crate::intent::{Doubt, Earlier, WireStyle};
 use crate::job::{JobId, Key, State};
 
 #[path = "decide/asks_tests.rs"]

@@ -113,3 +113,27 @@ fn an_answer_that_cannot_be_read_is_asked_for_once_more_and_then_the_question_is
         }
     }
 }
+
+/// Objects that failed, an earlier generation's, are not nothing where the lost file may have made others.
+#[test]
+fn since_a_restore_failed_objects_alone_are_no_proof() {
+    let asked = |doubt: bool, failed_only: bool| {
+        let mut cell = Cell::new(terms(B, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+        let g = &mut cell.intent.generation;
+        (g.not_found, g.not_found_at) = (1, Some(Ms(NOW.0 - HOUR)));
+        if let Some(lookup) = &mut cell.terms.lookup {
+            (lookup.by_key, lookup.lists_accepted) = (true, true);
+        }
+        let times =
+            |since: i64| Doubt { since: Ms(NOW.0 - since), restored: Ms(NOW.0 - HOUR), no_words: false };
+        cell.intent.doubt = doubt.then(|| times(2 * HOUR));
+        cell.outcome.failed_only = failed_only;
+        cell
+    };
+    let proved = |cell: Cell| cell.decide().generation.proved;
+    assert!(proved(asked(true, false)));
+    let failed = asked(true, true);
+    assert!(!proved(failed.clone()));
+    check(failed, "parked unknown_outcome, requested");
+    check(asked(false, true), "again, next generation");
+}
