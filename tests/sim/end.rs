@@ -22,7 +22,7 @@ impl World {
         }
         let mut rng = Rng::with_seed(1);
         let mut still = 0;
-        for round in 0..400 {
+        for round in 0..600 {
             let mut next: Option<Ms> = None;
             while self.workers.iter().any(Option::is_none) {
                 self.start()?;
@@ -61,10 +61,10 @@ impl World {
             if still > 1 {
                 break;
             }
-            // To the next moment at which anything is due, or on, for a lease or a lag may end unannounced.
+            // To the next moment at which anything is due, or on, for a lease or a lag may end unannounced. What is asked about
+            // until its longest age has its days to go: the machine sleeps now and then.
+            let least = if round > 60 { Duration::from_secs(1800) } else { Duration::from_millis(1) };
             let wait = next.map_or(Duration::from_secs(61), |next| next.since(self.clock.now()));
-            // What a provider says is pending is asked about until it is too old, be it once a minute.
-            let least = if round < 100 { Duration::from_millis(1) } else { Duration::from_secs(1200) };
             self.clock.advance(wait.clamp(least, Duration::from_secs(100_000)));
         }
         let stuck: Vec<_> = self

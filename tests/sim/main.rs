@@ -2,11 +2,14 @@
 //! family, and a random schedule of calls, crashes, takeovers, clock steps, disk errors and people, all from one seed. A
 //! small oracle that knows the contract only looks after every step.
 //!
-//! `ONCEWARD_SIM_SEEDS=N` runs N seeds in all; `ONCEWARD_SIM_SEED=S` runs one again.
+//! The seeds are drawn from the commit: `ONCEWARD_SIM_FROM=TEXT` draws them from something else, `ONCEWARD_SIM_SEEDS=N` runs N in
+//! all, `ONCEWARD_SIM_SEED=S` runs one again. `tests/mutate --share` says what share of the mutations they find.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod aims;
 mod faults;
+mod labour;
 mod ops;
 mod oracle;
 mod people;
@@ -15,7 +18,7 @@ mod run;
 mod setup;
 mod world;
 
-use run::{one, range};
+use run::{all, kept, one, range};
 
 #[test]
 fn nothing_is_lost_or_doubled_in_the_first_quarter_of_the_seeds() {
@@ -35,6 +38,13 @@ fn nothing_is_lost_or_doubled_in_the_third_quarter_of_the_seeds() {
 #[test]
 fn nothing_is_lost_or_doubled_in_the_last_quarter_of_the_seeds() {
     range(3);
+}
+
+#[test]
+fn seeds_that_once_found_something_find_nothing_any_more() {
+    let seeds = kept();
+    assert!(seeds.len() > 6, "{seeds:?}");
+    all(&seeds);
 }
 
 #[test]

@@ -13,32 +13,50 @@ pub enum Verb {
     /// A key that was asked for before, with other content.
     Mismatch,
     Claim,
-    /// One call of a worker that has a claim.
+    /// One call of a worker.
     Call,
-    /// A worker dies in the middle of a call.
-    CallAndDie,
     Record,
+    /// A claim is given back.
     Release,
     /// Claim, call and record.
     Work,
-    /// The same, and the machine sleeps between the claim and the call.
+    /// The same, and the machine sleeps in between.
     Doze,
-    Renew,
-    Recover,
+    /// A worker dies in the middle of a call.
+    CallAndDie,
+    /// A worker dies with a claim that it has not begun.
     Kill,
     Start,
     Stop,
+    Renew,
+    Recover,
     /// SIGSTOP and SIGCONT.
     Freeze,
     Thaw,
-    /// A worker is stopped with results in its hands, somebody deletes its lock file, and another takes its jobs over.
+    /// A worker is stopped past its leases with results in its hands, and another looks whether it is dead.
+    Overtake,
+    /// The same, and somebody has deleted its lock file, so that another takes its jobs over.
     Tidy,
+    /// A person acts on a job while its call is out.
+    Meddle,
+    /// A worker's next commit, or the one after that, fails.
+    FailAt,
+    /// The same for an app or a person.
+    FailAtDesk,
     /// Seconds or minutes; a machine's sleep is no different.
     Pass,
     /// Hours or days.
     PassLong,
+    /// To where something ends or begins.
+    Edge,
     /// Somebody sets the wall clock.
     SetClock,
+    /// Somebody sets the wall clock ahead, and back after a moment.
+    Blink,
+    /// A parked job is brought back to work, and worked.
+    Revive,
+    /// A job in doubt comes due, and is worked.
+    ClearUp,
     Replay,
     Amend,
     Resolve,
@@ -67,47 +85,51 @@ pub struct Op {
     pub roll: u64,
 }
 
-/// The steps of a seed.
+/// The steps of a seed. Each seed leaves some verbs out and does others more often, so that not every run is a mixture of all.
 pub fn draw(setup: &Setup, rng: &mut Rng) -> Vec<Op> {
     use Verb::*;
-    let mut weights = vec![
-        (Enqueue, 10),
-        (Repeat, 3),
+    // Without these nothing would go on.
+    let mut weights = vec![(Enqueue, 8), (Work, 14), (Start, 3), (Recover, 3), (Resume, 1), (Thaw, 2)];
+    let mut others = vec![
+        (Repeat, 2),
         (Mismatch, 1),
-        (Claim, 8),
-        (Call, 10),
-        (CallAndDie, 3),
-        (Record, 10),
-        (Release, 1),
-        (Work, 30),
-        (Doze, 2),
-        (Renew, 2),
-        (Recover, 4),
-        (Kill, 1),
-        (Start, 5),
+        (Claim, 4),
+        (Call, 5),
+        (CallAndDie, 5),
+        (Record, 6),
+        (Release, 2),
+        (Doze, 4),
+        (Renew, 1),
+        (Kill, 2),
         (Stop, 1),
-        (Freeze, 2),
-        (Thaw, 3),
+        (Freeze, 1),
+        (Overtake, 2),
         (Tidy, 2),
-        (Pass, 12),
-        (PassLong, 2),
-        (Replay, 3),
-        (Amend, 1),
+        (Meddle, 3),
+        (Pass, 3),
+        (PassLong, 1),
+        (Edge, 6),
+        (Revive, 5),
+        (ClearUp, 8),
+        (Replay, 1),
+        (Amend, 2),
         (Resolve, 3),
         (Cancel, 2),
         (Confirm, 2),
         (Note, 1),
         (Pause, 1),
-        (Resume, 2),
         (Skip, 1),
-        (Config, 1),
+        (Config, 2),
     ];
     if setup.clocks {
-        weights.push((SetClock, 4));
+        others.extend([(SetClock, 4), (Blink, 3)]);
     }
     if setup.disk {
-        weights.extend([(DiskFull, 2), (DiskFree, 4), (CommitFails, 3), (CommitUnheard, 3), (Undone, 2)]);
+        others.extend([(DiskFull, 1), (CommitFails, 1), (CommitUnheard, 1), (Undone, 1)]);
+        others.extend([(FailAt, 5), (FailAtDesk, 4)]);
+        weights.push((DiskFree, 3));
     }
+    weights.extend(others.into_iter().map(|(verb, weight)| (verb, weight * [0, 1, 1, 3][rng.usize(..4)])));
     let total: u32 = weights.iter().map(|(_, w)| w).sum();
     let mut one = || {
         let mut at = rng.u32(..total);

@@ -48,6 +48,13 @@ pub struct Row {
     pub frozen: Option<String>,
 }
 
+impl Row {
+    /// Nothing more happens to it by itself.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "settled" | "parked" | "cancelled")
+    }
+}
+
 const ROWS: &str = "SELECT i.id, i.key, i.kind, hex(i.content_hash), coalesce(i.amount_minor, -1), i.state, i.generation,
     i.wire_key, i.unknown, i.accepted, i.reference, i.confirmed_ms, j.state, j.attempts, j.max_attempts, j.tries,
     j.park_reason, j.group_name, j.sequence, j.passed_over, j.lease_phase, j.lease_token, j.run_after_ms, j.claimable,
@@ -264,7 +271,15 @@ impl Oracle {
             state != "unknown" || (istate == "requested" && row.unknown),
             "{key} is unknown and {istate}"
         );
+        let certain = matches!(state, "scheduled" | "ready");
+        ensure!(
+            !certain || (istate == "pending" && !row.unknown),
+            "{key} is {state} and {istate}, in doubt: {}",
+            row.unknown
+        );
         ensure!(row.attempts <= row.max_attempts, "{key} spent {} attempts", row.attempts);
+        let spent = self.spent(row.id, false) + i64::from(state == "running");
+        ensure!(row.attempts <= spent, "{key} spent {} attempts, and made {spent}", row.attempts);
         let recorded = self.attempts.get(&row.id).copied().unwrap_or(0);
         let open = i64::from(state == "running");
         ensure!(
@@ -289,6 +304,20 @@ impl Oracle {
         );
         ensure!(setup.kind(&row.kind).is_some(), "{key} has a kind {}", row.kind);
         Ok(())
+    }
+
+    /// How many requests spent an attempt; `lately`: since a person last put the job back to work.
+    pub fn spent(&self, id: i64, lately: bool) -> i64 {
+        let lines = self.lines.get(&id).map_or(&[][..], Vec::as_slice);
+        let begins = lines.iter().rposition(|l| matches!(l.action.as_str(), "replay" | "resolve"));
+        let free = |l: &Line| {
+            let class = l.class.as_deref().unwrap_or_default();
+            l.attempt.is_none()
+                || matches!(l.action.as_str(), "lookup" | "release")
+                || matches!(class, "not_sent" | "throttled" | "in_progress" | "auth")
+        };
+        let from = begins.filter(|_| lately).map_or(0, |at| at + 1);
+        lines[from..].iter().filter(|l| !free(l)).count() as i64
     }
 
     /// What a step may have made of a row.

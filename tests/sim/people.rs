@@ -13,6 +13,12 @@ use std::time::Duration;
 /// Two are numbered by the app, two by arrival.
 pub const GROUPS: [&str; 4] = ["app-1", "app-2", "fifo-1", "fifo-2"];
 
+/// What a person may want of a job.
+pub fn verb_of_a_person(rng: &mut Rng) -> Verb {
+    use Verb::{Amend, Cancel, Confirm, Note, Replay, Resolve};
+    [Replay, Amend, Resolve, Cancel, Confirm, Note][rng.usize(..6)]
+}
+
 impl World {
     fn pick_key(&self, rng: &mut Rng) -> Option<String> {
         let n = self.asked.len();
@@ -79,8 +85,11 @@ impl World {
             }
             (Err(e), _) => {
                 self.excuse(e)?;
-                // It may be there; whoever asked will ask again with the same key.
-                self.asked.entry(key.clone()).or_insert(asked);
+                // It may be there; whoever asked will ask again with the same key. Where nothing was there before, what may be
+                // there now is this.
+                if known.is_none() {
+                    self.asked.insert(key.clone(), asked);
+                }
                 self.windows.extend(window);
             }
             (Ok(other), known) => return Err(format!("{key}: {other:?} and before it {known:?}")),
@@ -102,6 +111,7 @@ impl World {
         Asked { kind, amount: rng.i64(1..100_000), group, sequence, delayed: rng.u8(..6) == 0 }
     }
 
+    /// A person acts on a job that is likely to let them, or on any.
     pub fn operate(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
         let likely: &[&str] = match verb {
             Verb::Resolve | Verb::Confirm => &["parked", "unknown", "running"],
@@ -109,7 +119,14 @@ impl World {
             _ => &["parked", "scheduled", "ready", "waiting", "settled"],
         };
         let picked = self.pick_row(rng, |r| likely.contains(&r.state.as_str()));
-        let Some(row) = picked.or_else(|| self.pick_row(rng, |_| true)) else { return Ok(()) };
+        let picked = picked.filter(|_| rng.u8(..6) > 0).or_else(|| self.pick_row(rng, |_| true));
+        match picked {
+            Some(row) => self.operate_on(verb, &row, rng),
+            None => Ok(()),
+        }
+    }
+
+    pub fn operate_on(&mut self, verb: Verb, row: &Row, rng: &mut Rng) -> Result<(), String> {
         let id = JobId(row.id);
         let boot = self.clock.boot_ms();
         let (effect, pending) = {

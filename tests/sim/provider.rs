@@ -244,8 +244,9 @@ impl Bank {
             amount: if wrong { amount + 1 } else { amount },
             effect: !fails,
             pending_until: if pending { seen.at + rng.i64(1_000..600_000) } else { seen.at },
-            seen_from: seen.at + if lag > 0 { rng.i64(0..lag) } else { 0 },
-            hidden: kind.lookup.is_some_and(|l| !l.authoritative) && rng.u8(..5) == 0,
+            // As late as it may.
+            seen_from: seen.at + if lag > 0 { rng.i64(lag / 2..lag) } else { 0 },
+            hidden: kind.lookup.is_some_and(|l| !l.authoritative) && rng.bool(),
         };
         if wrong {
             self.fault("another amount");

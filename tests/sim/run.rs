@@ -4,8 +4,11 @@ use crate::ops::{self, Op};
 use crate::setup::Setup;
 use crate::world::World;
 use fastrand::Rng;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Quarters of the seeds, each a test of its own, so that they run beside one another.
@@ -67,27 +70,54 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
+/// What the seeds are drawn from: the commit, so that each has others, and one is the same wherever it is run.
+fn origin() -> String {
+    let git =
+        || Command::new("git").args(["rev-parse", "HEAD"]).output().ok().filter(|out| out.status.success());
+    let commit = || git().map(|out| String::from_utf8_lossy(&out.stdout).trim().to_string());
+    std::env::var("ONCEWARD_SIM_FROM").ok().or_else(commit).unwrap_or_else(|| "no commit".into())
+}
+
+fn seed_of(origin: &str, n: u64) -> u64 {
+    let hash = Sha256::new().chain_update(origin).chain_update(n.to_be_bytes()).finalize();
+    u64::from(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
+}
+
+/// Seeds that once found something, with what it was.
+pub fn kept() -> Vec<u64> {
+    let lines = include_str!("seeds.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
+}
+
 /// A quarter of the seeds.
 pub fn range(quarter: u64) {
-    std::panic::set_hook(Box::new(|_| {}));
-    let seeds = match number("ONCEWARD_SIM_SEED") {
+    let origin = origin();
+    let seeds: Vec<u64> = match number("ONCEWARD_SIM_SEED") {
         Some(_) if quarter > 0 => return,
-        Some(seed) => seed..seed + 1,
+        Some(seed) => vec![seed],
         None => {
             let each = number("ONCEWARD_SIM_SEEDS").unwrap_or(SEEDS).div_ceil(QUARTERS);
-            quarter * each + 1..(quarter + 1) * each + 1
+            (quarter * each..(quarter + 1) * each).map(|n| seed_of(&origin, n)).collect()
         }
     };
+    println!("{} seeds from {origin}", seeds.len());
+    all(&seeds);
+}
+
+/// Another quarter has failed, and nobody wants to know of more.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+pub fn all(seeds: &[u64]) {
+    std::panic::set_hook(Box::new(|_| {}));
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let first = seeds.start;
-    for seed in seeds.clone() {
-        match one(seed) {
+    for (n, seed) in seeds.iter().enumerate() {
+        match one(*seed) {
+            _ if FAILED.load(Ordering::Relaxed) => return,
             Ok((_, more)) => more.into_iter().for_each(|(name, n)| *counts.entry(name).or_default() += n),
             Err(error) if std::env::var_os("ONCEWARD_SIM_ALL").is_some() => println!("seed {seed}: {error}"),
-            Err(error) => fail(seed, &error),
+            Err(error) => fail(*seed, &format!("{error} (the {}th of its quarter)", n + 1)),
         }
     }
-    println!("seeds {first} to {}:", seeds.end - 1);
     for (prefix, what) in [("op ", "steps"), ("class ", "calls"), ("fault ", "faults"), ("end ", "jobs")] {
         let these = || counts.iter().filter_map(|(name, n)| Some((name.strip_prefix(prefix)?, n)));
         let list: Vec<String> = these().map(|(name, n)| format!("{name} {n}")).collect();
@@ -98,6 +128,7 @@ pub fn range(quarter: u64) {
 fn fail(seed: u64, error: &str) -> ! {
     let _ = std::panic::take_hook();
     if std::env::var_os("ONCEWARD_SIM_NO_SHRINK").is_some() {
+        FAILED.store(true, Ordering::Relaxed);
         panic!("seed {seed}: {error}");
     }
     let (setup, ops) = drawn(seed);

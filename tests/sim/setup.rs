@@ -63,7 +63,7 @@ pub struct Setup {
 
 impl Setup {
     pub fn draw(rng: &mut Rng) -> Setup {
-        let kinds = (0..3).map(|n| KindSetup::draw(n, rng)).collect();
+        let kinds = (0..rng.usize(1..=3)).map(|n| KindSetup::draw(n, rng)).collect();
         let rates = [0, 10, 30, 60];
         Setup {
             kinds,
@@ -73,10 +73,10 @@ impl Setup {
             server_error: [0, 10, 30][rng.usize(..3)],
             refusal: [0, 10, 30][rng.usize(..3)],
             pending: [0, 10, 40][rng.usize(..3)],
-            rubbish: [0, 5, 10][rng.usize(..3)],
+            rubbish: [0, 5, 20][rng.usize(..3)],
             clocks: rng.bool(),
-            disk: rng.u8(..3) == 0,
-            steps: rng.usize(60..160),
+            disk: rng.u8(..5) < 2,
+            steps: rng.usize(30..90),
         }
     }
 
@@ -93,15 +93,15 @@ impl Setup {
 
 impl KindSetup {
     fn draw(n: usize, rng: &mut Rng) -> KindSetup {
-        let lag = Duration::from_secs([0, 30, 120][rng.usize(..3)]);
+        let lag = Duration::from_secs([0, 5, 30, 120][rng.usize(..4)]);
         KindSetup {
             name: format!("k{n}"),
             family: Family::ALL[rng.usize(..5)],
-            window: Duration::from_secs([600, 3600, 86_400][rng.usize(..3)]),
-            forgets_after: rng.u32(1..=2),
+            window: Duration::from_secs([60, 600, 3600, 86_400][rng.usize(..4)]),
+            forgets_after: [1, 1, 2][rng.usize(..3)],
             lookup: (rng.u8(..3) > 0).then_some(LookUp { lag, authoritative: rng.bool() }),
             max_attempts: rng.u32(2..8),
-            max_age: Duration::from_secs([900, 7200, 259_200][rng.usize(..3)]),
+            max_age: Duration::from_secs([300, 7200, 259_200, 259_200][rng.usize(..4)]),
             skip: rng.bool(),
             retry_on: rng.u8(..3) == 0,
             failures: if rng.bool() { 3 } else { 1000 },

@@ -7,26 +7,24 @@ use crate::faults;
 use crate::ops::{Op, Verb};
 use crate::oracle::{Oracle, Row, ensure};
 use crate::people::GROUPS;
-use crate::provider::{Bank, host};
-use crate::setup::{Family, Setup};
+use crate::provider::Bank;
+use crate::setup::Setup;
 use fastrand::Rng;
 use onceward::clock::{Clock, ManualClock, Ms};
-use onceward::job::{JobId, Step};
-use onceward::outcome::{Class, Outcome, Phase};
-use onceward::provider::{Broken, Call, Providers};
-use onceward::store::{
-    Claim, Desk, Options, Owner, OwnerLock, PauseScope, Recorded, Store, StoreError, Want,
-};
+use onceward::job::JobId;
+use onceward::outcome::Outcome;
+use onceward::provider::Providers;
+use onceward::store::{Claim, Desk, Options, Owner, OwnerLock, PauseScope, Store, StoreError};
 use onceward::worker::Trade;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub const SECRET: &str = "s3cret-of-the-simulation";
 const NOON: Ms = Ms(1_800_000_000_000);
-const LEASE: Duration = Duration::from_secs(60);
+pub const LEASE: Duration = Duration::from_secs(60);
 
 /// What a worker has in its hands of one attempt.
 pub enum Hand {
@@ -47,15 +45,15 @@ impl Hand {
 /// A process that works.
 pub struct Running {
     pub store: Store,
-    providers: Providers,
-    owner: Owner,
-    lock: OwnerLock,
+    pub providers: Providers,
+    pub owner: Owner,
+    pub lock: OwnerLock,
     pub hands: Vec<Hand>,
-    frozen: bool,
+    pub frozen: bool,
     /// Its lock file was deleted: others take its jobs when their leases are over.
-    forsaken: bool,
+    pub forsaken: bool,
     /// Jobs whose result could not be written: it claims nothing until it is.
-    unheard: BTreeSet<JobId>,
+    pub unheard: BTreeSet<JobId>,
 }
 
 /// What was asked for under a key.
@@ -79,14 +77,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// Must it suppress now, and may it? A clock that is set forward ends it early. One that is set back moves it, unless it
-    /// was opened before that time: then it may last once more as long.
+    /// Must it suppress now, and may it? A clock that is set forward ends it early. One that is set back moves it, unless it was
+    /// opened before that time: then it is open until its end by that clock.
     pub fn open(&self, now: i64, steps: &[(i64, i64)]) -> (bool, bool) {
+        let length = self.length.as_millis() as i64;
+        let lasts = |from: i64| now - from <= length + SLACK;
         let since = || steps.iter().filter(|(at, _)| *at >= self.opened);
-        let (age, length) = (now - self.opened, self.length.as_millis() as i64);
-        let backs = since().filter(|(_, by)| *by < 0).count() as i64;
-        let must = age + SLACK < length && since().all(|(_, by)| *by < SLACK);
-        (must, age <= length * (1 + backs) + SLACK)
+        let must = now - self.opened + SLACK < length && since().all(|(_, by)| *by < SLACK);
+        (must, lasts(self.opened) || since().any(|(at, by)| *by < 0 && lasts(*at)))
     }
 }
 
@@ -110,6 +108,8 @@ pub struct World {
     pub windows: Vec<Window>,
     /// When the wall clock was set, by the boot clock, and by how much.
     steps: Vec<(i64, i64)>,
+    /// Wire keys of which the provider has said that they came with other content.
+    pub forbidden: BTreeSet<String>,
     pub skipped: BTreeSet<(String, i64)>,
     pub paused: BTreeSet<(String, String)>,
     /// An error of the file has been made on purpose, so callers may hear of it.
@@ -147,6 +147,7 @@ impl World {
             amended: BTreeSet::new(),
             windows: Vec::new(),
             steps: Vec::new(),
+            forbidden: BTreeSet::new(),
             skipped: BTreeSet::new(),
             paused: BTreeSet::new(),
             disk_trouble: false,
@@ -163,11 +164,15 @@ impl World {
         self.desk.as_ref().unwrap()
     }
 
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn steps(&self) -> &[(i64, i64)] {
         &self.steps
     }
 
-    fn count(&mut self, what: impl Into<String>) {
+    pub fn count(&mut self, what: impl Into<String>) {
         *self.counts.entry(what.into()).or_default() += 1;
     }
 
@@ -224,6 +229,9 @@ impl World {
                     (Some(store), verb) => faults::commit_fails(store, good, verb == Verb::CommitUnheard),
                 }
             }
+            Verb::Edge | Verb::Blink | Verb::Revive | Verb::ClearUp | Verb::FailAtDesk => {
+                return self.aim(verb, rng);
+            }
             Verb::Claim
             | Verb::Call
             | Verb::CallAndDie
@@ -237,7 +245,10 @@ impl World {
             | Verb::Stop
             | Verb::Freeze
             | Verb::Thaw
-            | Verb::Tidy => return self.labour(verb, rng),
+            | Verb::Overtake
+            | Verb::Tidy
+            | Verb::Meddle
+            | Verb::FailAt => return self.labour(verb, rng),
         }
         Ok(())
     }
@@ -249,7 +260,11 @@ impl World {
 
     fn set_clock(&mut self, rng: &mut Rng) {
         let by = [700, 5_000, 3_600_000, 86_400_000, 31_536_000_000][rng.usize(..5)];
-        let by = if rng.bool() { by } else { -by };
+        self.set_by(if rng.bool() { by } else { -by });
+    }
+
+    /// Somebody sets the wall clock.
+    pub fn set_by(&mut self, by: i64) {
         self.clock.step(by);
         self.steps.push((self.clock.boot_ms(), by));
     }
@@ -265,7 +280,7 @@ impl World {
     }
 
     /// The first worker that is down starts as `work` does.
-    fn start(&mut self) -> Result<(), String> {
+    pub fn start(&mut self) -> Result<(), String> {
         let Some(free) = self.workers.iter().position(Option::is_none) else { return Ok(()) };
         self.clock.advance(Duration::from_millis(1));
         self.opened += 1;
@@ -293,327 +308,10 @@ impl World {
         ensure!(refused || self.disk_trouble, "the store failed by itself: {error}");
         Ok(())
     }
-
-    /// A step of one worker.
-    fn labour(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
-        let ended =
-            |w: &Running| !w.hands.is_empty() && w.hands.iter().all(|h| matches!(h, Hand::Answered(..)));
-        let wanted = |w: &Option<Running>| {
-            w.as_ref().is_some_and(|w| match verb {
-                // What is sent after a take-over is beyond the contract; what ended before it is a late result.
-                Verb::Tidy => ended(w),
-                verb => w.frozen == (verb == Verb::Thaw),
-            })
-        };
-        let able: Vec<usize> = (0..self.workers.len()).filter(|n| wanted(&self.workers[*n])).collect();
-        if able.is_empty() {
-            return Ok(());
-        }
-        let n = able[rng.usize(..able.len())];
-        let Some(mut worker) = self.workers[n].take() else { return Ok(()) };
-        let lives = self.labour_of(&mut worker, verb, rng);
-        if lives == Ok(true) {
-            self.workers[n] = Some(worker);
-        } else if verb == Verb::Stop && lives == Ok(false) {
-            let _ = worker.store.unregister(&worker.owner, worker.lock);
-        }
-        lives.map(|_| ())
-    }
-
-    /// `false`: it is gone.
-    fn labour_of(&mut self, worker: &mut Running, verb: Verb, rng: &mut Rng) -> Result<bool, String> {
-        match verb {
-            Verb::Claim => drop(self.claim(worker, rng.usize(1..4))?),
-            Verb::Call => self.call(worker, rng, None)?,
-            Verb::CallAndDie => {
-                let before = worker.hands.iter().filter(|h| matches!(h, Hand::Claimed(_))).count();
-                self.call(worker, rng, Some(rng.clone().u8(..3)))?;
-                return Ok(before == 0);
-            }
-            Verb::Record => self.record(worker, rng)?,
-            Verb::Work | Verb::Doze => {
-                let next = self.claim(worker, 1)?;
-                let wait = next.map(|next| next.since(self.clock.now()));
-                if let Some(wait) = wait.filter(|w| worker.hands.is_empty() && *w < Duration::from_secs(3600))
-                {
-                    self.clock.advance(wait);
-                    self.claim(worker, 1)?;
-                }
-                if verb == Verb::Doze {
-                    self.clock.advance(Duration::from_secs([700, 4_000, 90_000][rng.usize(..3)]));
-                }
-                self.call(worker, rng, None)?;
-                self.record(worker, rng)?;
-            }
-            Verb::Release => {
-                let at = worker.hands.iter().position(|h| matches!(h, Hand::Claimed(_)));
-                if let Some(Hand::Claimed(claim)) = at.map(|at| worker.hands.swap_remove(at))
-                    && let Err(e) = worker.store.release(claim)
-                {
-                    self.excuse(&e)?;
-                    return Ok(false);
-                }
-            }
-            Verb::Renew => {
-                let _ = worker.store.renew(&worker.owner, LEASE);
-            }
-            Verb::Recover => {
-                if let Err(e) = worker.store.recover(&worker.owner) {
-                    self.excuse(&e)?;
-                }
-            }
-            Verb::Kill => return Ok(false),
-            Verb::Stop => return Ok(!worker.hands.is_empty()),
-            Verb::Freeze => worker.frozen = true,
-            Verb::Thaw => {
-                worker.frozen = false;
-            }
-            Verb::Tidy => {
-                (worker.forsaken, worker.frozen) = (true, true);
-                let name = format!("sim.db-owner-{}", worker.owner.nonce());
-                let _ = std::fs::remove_file(self.dir.path().join(name));
-                self.clock.advance(LEASE + Duration::from_secs(1));
-                self.take_over(rng)?;
-                if rng.bool() {
-                    worker.frozen = false;
-                    self.check()?;
-                    self.record(worker, rng)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(true)
-    }
-
-    /// Another worker takes over what it can, and claims once that is due.
-    fn take_over(&mut self, rng: &mut Rng) -> Result<(), String> {
-        let other = self.workers.iter().position(|w| w.as_ref().is_some_and(|w| !w.frozen));
-        let Some(mut other) = other.and_then(|n| self.workers[n].take().map(|w| (n, w))) else {
-            return Ok(());
-        };
-        other.1.store.recover(&other.1.owner).or_else(|e| self.excuse(&e).map(|()| 0))?;
-        self.check()?;
-        if rng.bool() {
-            self.clock.advance(LEASE + Duration::from_secs(1));
-            self.claim(&mut other.1, 3)?;
-        }
-        self.workers[other.0] = Some(other.1);
-        Ok(())
-    }
-
-    /// Claims, and says when there will be more.
-    fn claim(&mut self, worker: &mut Running, most: usize) -> Result<Option<Ms>, String> {
-        // A worker that lost its lock file knows nothing of it, but what it claims then is beyond the contract.
-        if !worker.unheard.is_empty() || worker.forsaken || worker.hands.len() >= 3 {
-            return Ok(None);
-        }
-        let claimed = match worker.store.claim(&worker.owner, most, LEASE) {
-            Ok(claimed) => claimed,
-            Err(e) => return self.excuse(&e).map(|()| None),
-        };
-        for claim in claimed.claims {
-            self.in_turn(&claim)?;
-            worker.hands.push(Hand::Claimed(claim));
-        }
-        Ok(claimed.next)
-    }
-
-    /// Every lower place of its group is done, and nothing of it is paused.
-    fn in_turn(&self, claim: &Claim) -> Result<(), String> {
-        let job = claim.job();
-        for (scope, name) in [("kind", job.kind.clone()), ("provider", format!("bank-{}", job.kind))]
-            .into_iter()
-            .chain(job.group.clone().map(|g| ("group", g)))
-        {
-            let paused = self.paused.contains(&(scope.to_string(), name.clone()));
-            ensure!(!paused, "{} was claimed though {scope} {name} is paused", job.key);
-        }
-        let (Some(group), Some(sequence)) = (&job.group, job.sequence) else { return Ok(()) };
-        if claim.intent().generation.unknown {
-            return Ok(());
-        }
-        for place in 1..sequence {
-            // As they are now: a job that is recorded lets its successor go in the same commit.
-            let known = self.oracle.rows.values();
-            let here: Vec<_> = known
-                .filter(|r| r.group.as_ref() == Some(group) && r.sequence == Some(place))
-                .filter_map(|r| self.oracle.now(r.id))
-                .collect();
-            let done = match here.iter().find(|r| r.state != "cancelled") {
-                Some(row) => row.state == "settled" || row.passed_over,
-                None => !here.is_empty() || self.skipped.contains(&(group.clone(), place)),
-            };
-            ensure!(done, "{} was claimed before place {place} of {group} was done", job.key);
-        }
-        Ok(())
-    }
-
-    /// One call; `dies`: before its request leaves, after it has reached the provider, or with the answer in hand.
-    fn call(&mut self, worker: &mut Running, rng: &mut Rng, dies: Option<u8>) -> Result<(), String> {
-        let claimed: Vec<usize> =
-            (0..worker.hands.len()).filter(|n| matches!(worker.hands[*n], Hand::Claimed(_))).collect();
-        if claimed.is_empty() {
-            return Ok(());
-        }
-        let Hand::Claimed(claim) = worker.hands.swap_remove(claimed[rng.usize(..claimed.len())]) else {
-            return Ok(());
-        };
-        let kind = self.setup.kind(&claim.job().kind).cloned().ok_or("an unknown kind")?;
-        let hook = || worker.store.before_first_byte(&claim);
-        let call = Call {
-            step: claim.step(),
-            job: claim.job(),
-            intent: claim.intent(),
-            frozen: claim.frozen(),
-            scope: Some(claim.scope()),
-            before_first_byte: &hook,
-        };
-        let (rng, seen, wrong) = (RefCell::new(rng), Cell::new(None), RefCell::new(None));
-        let now = self.clock.boot_ms();
-        let dead = || Broken {
-            class: Class::Interrupted,
-            phase: Phase::Sent,
-            head: None,
-            cut: None,
-            error: "died".into(),
-        };
-        let outcome = worker.providers.call_over(&call, &|wire, before_first_byte| {
-            let rng: &mut Rng = &mut rng.borrow_mut();
-            let mut bank = self.bank.borrow_mut();
-            if dies == Some(0) && rng.bool() {
-                return Err(dead());
-            }
-            if let Some(down) = bank.unreachable(&self.setup, rng) {
-                return Err(down);
-            }
-            let not_sent =
-                |error| Broken { class: Class::NotSent, phase: Phase::Connect, head: None, cut: None, error };
-            before_first_byte().map_err(not_sent)?;
-            if dies == Some(0) {
-                return Err(dead());
-            }
-            if claim.step() != Step::Send {
-                return bank.ask(&self.setup, wire, now, rng);
-            }
-            *wrong.borrow_mut() = self.may_leave(&bank, &claim, &kind.family, wire, now).err();
-            seen.set(Some(bank.seen.len()));
-            bank.send(&self.setup, &kind, wire, now, rng)
-        });
-        if let Some(wrong) = wrong.into_inner() {
-            return Err(wrong);
-        }
-        self.oracle.hash_text(&format!("{} {} {:?}", claim.job().key, outcome.class, outcome.http_status));
-        self.count(format!("class {}", outcome.class));
-        if dies.is_none() {
-            worker.hands.push(Hand::Answered(claim, outcome, seen.get()));
-        }
-        Ok(())
-    }
-
-    /// At the moment of the first byte: is it on file that it may leave, and could it be a second effect?
-    fn may_leave(
-        &self,
-        bank: &Bank,
-        claim: &Claim,
-        family: &Family,
-        wire: &onceward::provider::Wire<'_>,
-        now: i64,
-    ) -> Result<(), String> {
-        let job = claim.job();
-        let row = self.oracle.now(job.id.0).ok_or_else(|| format!("{} is sent and not on file", job.key))?;
-        // Somebody may have confirmed it since it was claimed: then it is as safe as any repeat, and judged below.
-        let confirmed = row.istate == "settled" && *family != Family::E;
-        let claimed = row.state == "running" && row.istate == "requested";
-        ensure!(claimed || confirmed, "{} is sent while {row:?}", job.key);
-        ensure!(
-            *family != Family::E || row.lease_phase.as_deref() == Some("sending"),
-            "{} is sent and not marked",
-            job.key
-        );
-        ensure!(
-            row.frozen.as_deref().map(str::as_bytes) == wire.body,
-            "{} is sent otherwise than it is on file",
-            job.key
-        );
-        ensure!(row.wire == claim.intent().wire_key, "{} is sent under another key than is on file", job.key);
-        let window = self.setup.kind(&job.kind).map_or(0, |k| k.window.as_millis() as i64);
-        for prior in bank.seen.iter().filter(|s| s.key == job.key.as_str() && s.doubtful) {
-            let same = prior.wire == row.wire && prior.host == host(wire);
-            let remembered = *family != Family::E && now - prior.at < window;
-            ensure!(
-                same && remembered,
-                "unsafe: {} is sent again, and the first may have acted: {prior:?}",
-                job.key
-            );
-            ensure!(Some(prior.body.as_bytes()) == wire.body, "{} is sent again with other bytes", job.key);
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, worker: &mut Running, rng: &mut Rng) -> Result<(), String> {
-        let answered: Vec<usize> =
-            (0..worker.hands.len()).filter(|n| matches!(worker.hands[*n], Hand::Answered(..))).collect();
-        if answered.is_empty() {
-            return Ok(());
-        }
-        let at = answered[rng.usize(..answered.len())];
-        let Hand::Answered(claim, outcome, seen) = worker.hands.swap_remove(at) else { return Ok(()) };
-        let harmless = matches!(outcome.class, Class::Throttled | Class::Auth | Class::Rejected);
-        let (id, key, class) = (claim.job().id.0, claim.job().key.to_string(), outcome.class);
-        let token = claim.job().lease.as_ref().map(|l| l.token);
-        let good = class == Class::Ok && outcome.differs.is_none();
-        let before = self.oracle.now(id).ok_or("the job is gone")?;
-        // As a thread does that wants its next job at once.
-        let wants = rng.bool() && worker.unheard.is_empty() && !worker.forsaken && worker.hands.len() < 3;
-        let want = wants.then(|| Want { lease: LEASE, still: Box::new(|| true) });
-        match worker.store.record_and_claim(claim, outcome, want) {
-            Ok((recorded, next)) => {
-                if let Some(claim) = next {
-                    self.in_turn(&claim)?;
-                    self.count("claimed with a record");
-                    worker.hands.push(Hand::Claimed(claim));
-                }
-                let after = self.oracle.now(id).ok_or("the job is gone")?;
-                worker.unheard.remove(&JobId(id));
-                if let (true, Some(seen), Recorded::As { .. }) = (harmless, seen, &recorded) {
-                    self.bank.borrow_mut().seen[seen].doubtful = false;
-                }
-                let fenced =
-                    before == after || (before.state == "running" && Some(before.lease_token) == token);
-                ensure!(
-                    fenced || recorded == Recorded::Late,
-                    "{class} of {key} was recorded under another's lease"
-                );
-                // A late result changes nothing, unless it is good news.
-                if recorded == Recorded::Late && !good {
-                    ensure!(before == after, "the late {class} of {key} changed {before:?} to {after:?}");
-                }
-                let kept = recorded != Recorded::Late || !good || after.istate == "settled";
-                ensure!(kept, "the late good news of {key} is lost: {after:?}");
-            }
-            Err(unrecorded) => {
-                self.excuse(&unrecorded.error)?;
-                worker.unheard.insert(JobId(id));
-                // It may have been written all the same, and whoever reads the file knows.
-                if let (true, Some(seen)) =
-                    (harmless && self.oracle.now(id).is_some_and(|r| r != before), seen)
-                {
-                    self.bank.borrow_mut().seen[seen].doubtful = false;
-                }
-                worker.hands.push(Hand::Answered(unrecorded.claim, unrecorded.outcome, seen));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Opens the file as a process would; the writer's own draws come from the run.
-fn open(
-    path: &std::path::Path,
-    clock: &Arc<ManualClock>,
-    trade: &Arc<Trade>,
-    n: u64,
-) -> Result<Store, StoreError> {
+fn open(path: &Path, clock: &Arc<ManualClock>, trade: &Arc<Trade>, n: u64) -> Result<Store, StoreError> {
     let options = Options { create: true, namespace: String::new(), watch: None };
     let desk: Arc<dyn Desk> = trade.clone();
     let store = Store::open(path, options, clock.clone(), desk)?;
