@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError, Request};
 use crate::intent::IntentState;
 use crate::job::{Reason, State};
 use crate::provider::Handler;
-use crate::store::{self, Enqueued, Options, Store, StoreError};
+use crate::store::{Enqueued, Options, Store, StoreError};
 use crate::worker::{self, Ended, Running, Trade, TradeBuilder, TradeError};
 use rusqlite::Connection;
 use std::path::Path;
@@ -77,7 +77,7 @@ impl Builder {
             watch: Some(self.config.worker.poll),
         };
         let store = Store::open(&self.config.store.path, options, Arc::clone(&self.clock), trade.clone())?;
-        Ok(Onceward { store: Arc::new(store), trade, clock: self.clock, worker: None })
+        Ok(Onceward { store: Arc::new(store), trade, worker: None })
     }
 }
 
@@ -112,7 +112,6 @@ impl Builder {
 pub struct Onceward {
     store: Arc<Store>,
     trade: Arc<Trade>,
-    clock: Arc<dyn Clock>,
     worker: Option<Running>,
 }
 
@@ -156,10 +155,12 @@ impl Onceward {
     /// The same inside the transaction that the app has open on its own connection to the file: the job is there exactly
     /// if that transaction commits. Begin it with `BEGIN IMMEDIATE`, since SQLite lets no transaction that has begun
     /// with reading write once somebody else has written. A refusal leaves the transaction usable.
+    ///
+    /// The connection's main file must be [`Onceward::file`]: another Onceward's, one that is only attached, and a
+    /// connection with TEMP tables, views or triggers that have or touch our names are refused.
     pub fn enqueue_in(&self, transaction: &Connection, request: Request) -> Result<Enqueued, StoreError> {
-        let config = self.trade.config();
-        let job = config.prepare(request)?;
-        store::enqueue_in(transaction, &config.store.namespace, self.clock.as_ref(), &job, "app")
+        let job = self.trade.config().prepare(request)?;
+        self.store.enqueue_in(transaction, &job, "app")
     }
 
     /// How a job stands; `None` if there is none with this key.
@@ -189,6 +190,11 @@ impl Onceward {
     }
 
     /// The SQLite file, in which the app may have tables of its own. Its connections need a busy time-out.
+    ///
+    /// In this process use it by SQLite connections only. On Unix the first plain file handle on it that is closed here (a
+    /// copy by `std::fs::copy`, a checksum, an upload) drops SQLite's locks of the whole process; the next other program that
+    /// closes the file then deletes the log under this one. That is noticed, and nothing more is stored or sent until the app
+    /// starts anew. Copy it with `onceward backup`, with SQLite's backup interface, or from another process.
     pub fn file(&self) -> &Path {
         self.store.path()
     }

@@ -326,6 +326,8 @@ impl Handlers {
             Ok(said) => look_up(said),
             Err(panic) => {
                 let error = Some(redact::words(&format!("panic: {}", message(panic.as_ref())), &[]));
+                // What an app's panic carries may panic again where it is dropped, and would take this thread along.
+                std::mem::forget(panic);
                 Outcome { error, ..Outcome::new(Class::HandlerPanic, Ms(0)) }
             }
         })

@@ -4,10 +4,11 @@ use super::clocks::Known;
 use super::events::{self, Event, EventAction, EventScope};
 use super::history::{Action, Entry};
 use super::{Store, StoreError, Tx, backup, doubt, history, order, rows, schema};
-use crate::clock::{Clock, Ms};
+use crate::clock::Ms;
 use crate::intent::{Intent, IntentState, wire_key};
 use crate::job::{Code, Job, JobId, NewJob, Refusal, State};
 use rusqlite::{Connection, OptionalExtension, named_params};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,43 +104,69 @@ fn kept(enqueued: Result<Enqueued, StoreError>) -> Result<Result<Enqueued, Refus
     }
 }
 
-/// Stores a job inside the transaction that an embedding app has open on its own connection to the file: the job is
-/// there exactly if the app's transaction commits, and a worker sees it then. Open it with `BEGIN IMMEDIATE`, since
-/// SQLite lets no transaction that has begun with reading write once somebody else has written.
-///
-/// A refusal leaves the transaction usable; that it happened is counted and told in the history if the app commits.
-/// Any other error leaves the transaction as it was before the call, unless SQLite itself has ended it.
-pub fn enqueue_in(
-    conn: &Connection,
-    namespace: &str,
-    clock: &dyn Clock,
-    job: &NewJob,
-    actor: &str,
-) -> Result<Enqueued, StoreError> {
-    if conn.is_autocommit() {
-        let why = "no transaction is open on this connection: begin one with BEGIN IMMEDIATE, for a job that is to be \
-                   stored by itself is what `Store::enqueue` is for";
-        return Err(Refusal::new(Code::NotAllowed, why).into());
+impl Store {
+    /// Stores a job inside the transaction that an embedding app has open on its own connection to this file: the job is
+    /// there exactly if the app's transaction commits, and a worker sees it then. Open it with `BEGIN IMMEDIATE`, since
+    /// SQLite lets no transaction that has begun with reading write once somebody else has written.
+    ///
+    /// A refusal leaves the transaction usable; that it happened is counted and told in the history if the app commits.
+    /// Any other error leaves the transaction as it was before the call, unless SQLite itself has ended it.
+    pub fn enqueue_in(&self, conn: &Connection, job: &NewJob, actor: &str) -> Result<Enqueued, StoreError> {
+        if conn.is_autocommit() {
+            let why = "no transaction is open on this connection: begin one with BEGIN IMMEDIATE, for a job that is to be \
+                       stored by itself is what `Store::enqueue` is for";
+            return Err(Refusal::new(Code::NotAllowed, why).into());
+        }
+        self.is_ours(conn)?;
+        schema::still_known(conn)?;
+        if let Some(copied) = backup::marked(conn)? {
+            return Err(backup::refusal(copied));
+        }
+        let tx = Tx::new(conn, self.clock.both());
+        let mut clocks = Known::default();
+        clocks.read(conn)?;
+        let answer = tx.part(|| {
+            clocks.compare(&tx, self.clock.as_ref())?;
+            let answer = kept(enqueue(&tx, job, &self.namespace, None, actor))?;
+            tx.flush()?;
+            Ok(answer)
+        })?;
+        answer.map_err(StoreError::Refused)
     }
-    let pinned = schema::meta(conn, "namespace")?.unwrap_or_default();
-    if pinned != namespace {
-        return Err(StoreError::Namespace { pinned, given: namespace.to_string() });
+
+    /// Whether our tables' names mean this store's tables on an app's connection: its main file is ours, and nothing of the
+    /// connection's own has such a name.
+    fn is_ours(&self, conn: &Connection) -> Result<(), StoreError> {
+        self.file.check().map_err(|wrong| self.file.unusable(wrong))?;
+        let refused = |why: String| Err(Refusal::new(Code::NotAllowed, why).into());
+        let here = self.file.path().display();
+        let same = conn.path().is_some_and(|path| self.file.is_at(Path::new(path)));
+        let instance = |sql: &str, conn: &Connection| -> Result<Option<String>, rusqlite::Error> {
+            conn.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()
+        };
+        if !same || instance(INSTANCE, conn)? != instance(INSTANCE, &*self.reader()?)? {
+            let there = conn.path().filter(|path| !path.is_empty()).unwrap_or("no file");
+            return refused(format!(
+                "the transaction is on {there}, and this Onceward is on {here}: a job would be in another store than the one \
+                 that is asked. Open the connection on {here} itself; a file that is only attached does not commit as one with it"
+            ));
+        }
+        if let Some(name) =
+            conn.prepare_cached(HIDDEN)?.query_row([], |row| row.get::<_, String>(0)).optional()?
+        {
+            return refused(format!(
+                "the connection has {name} among its TEMP tables, views and triggers, which stands before or on one of ours: \
+                 drop it, or use another connection"
+            ));
+        }
+        Ok(())
     }
-    schema::still_known(conn)?;
-    if let Some(copied) = backup::marked(conn)? {
-        return Err(backup::refusal(copied));
-    }
-    let tx = Tx::new(conn, clock.both());
-    let mut clocks = Known::default();
-    clocks.read(conn)?;
-    let answer = tx.part(|| {
-        clocks.compare(&tx, clock)?;
-        let answer = kept(enqueue(&tx, job, namespace, None, actor))?;
-        tx.flush()?;
-        Ok(answer)
-    })?;
-    answer.map_err(StoreError::Refused)
 }
+
+const INSTANCE: &str = "SELECT value FROM main.onceward_meta WHERE name = 'instance'";
+/// A TEMP table is found before a table of the file that has its name.
+const HIDDEN: &str = "SELECT name FROM temp.sqlite_schema
+  WHERE name LIKE 'onceward!_%' ESCAPE '!' OR tbl_name LIKE 'onceward!_%' ESCAPE '!' LIMIT 1";
 
 const KNOWN: &str = "SELECT id, content_hash, earlier_hashes FROM onceward_intents WHERE key = ?1";
 const SUPPRESSOR: &str = "SELECT id FROM onceward_jobs

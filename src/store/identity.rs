@@ -87,6 +87,14 @@ impl OpenedFile {
         &self.real
     }
 
+    /// Whether this path leads to the file that was opened.
+    pub fn is_at(&self, path: &Path) -> bool {
+        match (&*lock(&self.seen), look(path, true)) {
+            (Some(opened), Ok(there)) => there.id == opened.file.id,
+            _ => real(path) == self.real,
+        }
+    }
+
     /// The write connection was opened just now, and has made the log if there was none.
     pub fn opened(&self) {
         let part = |end: &str| look(&beside(&self.real, end), false).ok();

@@ -58,7 +58,7 @@ pub use backup::Copied;
 pub use browse::{Browse, By, Cursor, Line, NEEDS_MOST, Needs, Page};
 pub use claim::{Claim, Claimed};
 pub use deeds::Deed;
-pub use enqueue::{Enqueued, Receipt, enqueue_in};
+pub use enqueue::{Enqueued, Receipt};
 pub use export::{ArchiveRow, ArchiveVerdict, EventExport, ExportFilter, ExportRow, verify_archive};
 pub use figures::{BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};

@@ -1,7 +1,8 @@
 //! Handlers that take long, and workers that end while one runs: a closure is never run beside itself.
 
 use super::embed::{App, Calls, done};
-use onceward::job::State;
+use onceward::job::{Reason, State};
+use onceward::outcome::Class;
 use onceward::provider::{Handler, HandlerCall};
 use onceward::worker::{self, Ended};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -119,4 +120,41 @@ fn an_enqueue_in_the_process_is_noticed_at_once() {
     }
     // Unwoken, the worker would look once a second.
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// Its drop panics, with another of its kind.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::panic_any(Bomb);
+    }
+}
+
+#[test]
+fn a_panic_that_panics_again_where_it_is_dropped_ends_no_thread() {
+    let calls = Calls::default();
+    let seen = calls.clone();
+    let app = App::with(
+        |b| {
+            b.handler(
+                "seat",
+                Handler::new(move |call: &HandlerCall| {
+                    if seen.note(call) <= 3 {
+                        std::panic::panic_any(Bomb);
+                    }
+                    done("booking-1")
+                }),
+            )
+        },
+        |o| o.threads = 2,
+    );
+    for seat in ["A1", "A2", "A3"] {
+        let story = app.rest(&app.ask(seat));
+        assert_eq!(story.job.error_class, Some(Class::HandlerPanic), "{story:#?}");
+        assert_eq!(story.job.park_reason, Some(Reason::UnknownOutcome), "{story:#?}");
+    }
+    assert_eq!(app.rest(&app.ask("A4")).job.state, State::Settled, "both threads are there still");
+    app.worker.stop();
+    assert_eq!(app.worker.join().unwrap(), Ended::Finished);
 }

@@ -36,6 +36,7 @@ mod doctor;
 mod email;
 mod embed;
 mod embed_ends;
+mod embed_file;
 mod events;
 mod languages;
 mod load;

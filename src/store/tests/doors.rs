@@ -13,7 +13,7 @@ impl Bench {
     }
 
     fn join(&self, conn: &Connection, job: &NewJob) -> Result<Enqueued, StoreError> {
-        enqueue_in(conn, "", self.clock.as_ref(), job, "shop")
+        self.store.enqueue_in(conn, job, "shop")
     }
 
     fn waiting_rows(&self) -> Vec<(String, Option<String>)> {
@@ -65,14 +65,66 @@ fn without_a_transaction_nothing_is_stored() {
     assert!(bench.store.find("k").unwrap().is_none());
 }
 
+/// What the names mean on the connection must be this store.
 #[test]
-fn another_namespace_is_refused_for_it_would_give_other_wire_keys() {
-    let bench = Bench::new();
-    let mut app = bench.app();
-    let tx = immediate(&mut app);
+fn a_connection_to_anything_else_than_this_very_file_is_refused() {
+    let (bench, other) = (Bench::new(), Bench::new());
     let job = Bench::job("b", "k", "{}");
-    let error = enqueue_in(&tx, "elsewhere", bench.clock.as_ref(), &job, "shop").unwrap_err();
-    assert!(matches!(error, StoreError::Namespace { .. }), "{error}");
+    let copy = bench.path.with_file_name("copy.db");
+    bench.app().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    let own = |main: &str| {
+        let app = Connection::open(main).unwrap();
+        app.execute("ATTACH ?1 AS queue", [bench.path.to_str().unwrap()]).unwrap();
+        app
+    };
+    let shop = bench.path.with_file_name("shop.db");
+    for (what, mut app) in [
+        ("another store", other.app()),
+        ("a copy of this one", Connection::open(&copy).unwrap()),
+        ("this one attached", own(shop.to_str().unwrap())),
+        ("this one attached to nothing", own(":memory:")),
+        ("this one attached to another store", own(other.path.to_str().unwrap())),
+    ] {
+        let tx = immediate(&mut app);
+        let error = bench.join(&tx, &job).unwrap_err();
+        assert_eq!(error.code(), Code::NotAllowed, "{what}: {error}");
+        assert!(error.to_string().contains(bench.path.to_str().unwrap()), "{what}: {error}");
+        tx.commit().unwrap();
+    }
+    assert!(bench.store.find("k").unwrap().is_none() && other.store.find("k").unwrap().is_none());
+    // The very file by another of its names is the file.
+    #[cfg(unix)]
+    {
+        let link = bench.path.with_file_name("link.db");
+        std::os::unix::fs::symlink(&bench.path, &link).unwrap();
+        let mut app = Connection::open(&link).unwrap();
+        let tx = immediate(&mut app);
+        assert_eq!(bench.join(&tx, &job).unwrap().word(), "created");
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
+fn names_of_ours_that_are_the_connections_own_are_refused_and_its_other_temp_tables_are_not() {
+    for hides in [
+        "CREATE TEMP TABLE onceward_history AS SELECT * FROM main.onceward_history",
+        "CREATE TEMP VIEW Onceward_Meta AS SELECT 1 AS name, 2 AS value",
+        "CREATE TEMP TRIGGER spoil AFTER INSERT ON main.onceward_jobs BEGIN SELECT 1; END",
+    ] {
+        let bench = Bench::new();
+        let mut app = bench.app();
+        app.execute_batch("CREATE TEMP TABLE basket (id); CREATE TEMP TABLE oncewards (id)").unwrap();
+        let tx = immediate(&mut app);
+        assert_eq!(bench.join(&tx, &Bench::job("b", "before", "{}")).unwrap().word(), "created");
+        tx.commit().unwrap();
+        app.execute_batch(hides).unwrap();
+        let tx = immediate(&mut app);
+        let error = bench.join(&tx, &Bench::job("b", "k", "{}")).unwrap_err();
+        assert!(error.code() == Code::NotAllowed && error.to_string().contains("TEMP"), "{hides}: {error}");
+        tx.commit().unwrap();
+        assert!(bench.store.find("k").unwrap().is_none());
+        bench.verify().unwrap();
+    }
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn a_program_that_had_the_file_open_writes_nothing_once_it_is_newer() {
     assert!(bench.store.claim(&bench.owner, 5, Duration::from_secs(60)).is_err());
     newer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let job = Bench::job("b", "inside", "{}");
-    let error = enqueue_in(&newer, "", bench.clock.as_ref(), &job, "shop").unwrap_err();
+    let error = bench.store.enqueue_in(&newer, &job, "shop").unwrap_err();
     assert!(error.to_string().contains("schema is 99"), "{error}");
     newer.execute_batch("ROLLBACK").unwrap();
     let jobs: i64 = newer.query_row("SELECT count(*) FROM onceward_jobs", [], |row| row.get(0)).unwrap();
