@@ -476,7 +476,15 @@ impl Duplicate {
             status: status(&t.need("status", "the status code of the duplicate's error")?)?,
             code: t.need("code", "a JSON pointer to the error's code")?.pointer()?,
             is: t.need("is", "the code's value")?.scalar()?,
-            reference: t.need("reference", "a JSON pointer to the first object's id")?.pointer()?,
+            reference: {
+                let at = t.need("reference", "a JSON pointer to the first object's id")?;
+                match at.pointer()? {
+                    pointer if pointer.split('/').any(|part| part == "*") => {
+                        return Err(at.error("one object is named: write the element's number in place of *"));
+                    }
+                    pointer => pointer,
+                }
+            },
             link: t.read("link", Value::flag)?.unwrap_or_default(),
             path: t.read("path", |path| {
                 let template = Template::parse(path.text()?, Builtin::IN_FETCH).map_err(|e| path.error(e))?;

@@ -2,6 +2,7 @@
 //! If "nothing there" is not understood, a mistyped path is found now, and not when money is in doubt.
 
 use super::online::Found;
+use super::reply::NOT_TAKEN;
 use super::{Call, Providers, request};
 use crate::clock::Ms;
 use crate::config::{Kind, Lookup, Provider};
@@ -135,6 +136,7 @@ fn put(payload: &mut Json, field: &[String], text: &str) -> Result<(), String> {
 fn judge(lookup: &Lookup, outcome: &Outcome) -> (bool, String) {
     const ASKED: &str = "its look-up was asked for a key that cannot exist, and";
     let said = outcome.error.as_deref().unwrap_or("the provider answered");
+    let said = said.strip_suffix(NOT_TAKEN).unwrap_or(said);
     let fields: Vec<String> = lookup.path.fields().map(|field| format!("{{{}}}", field.join("."))).collect();
     let beside = match fields.as_slice() {
         [] => String::new(),

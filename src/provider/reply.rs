@@ -68,7 +68,7 @@ pub fn send(answer: &Answer, ask: &Ask<'_>) -> Outcome {
     if let Some(duplicate) = ask.profile.duplicate.as_ref()
         && let Ok(doc) = &doc
         && status == duplicate.status
-        && scalar_at(doc, &duplicate.code).as_deref() == Some(duplicate.is.as_str())
+        && any_scalar_at(doc, &duplicate.code, &|found| found == duplicate.is)
     {
         return named(answer, ask, duplicate, doc);
     }
@@ -103,8 +103,16 @@ pub fn look_up(answer: &Answer, ask: &Ask<'_>) -> Outcome {
     if says_nothing(answer, ask, doc.as_ref().ok()) {
         return base(answer, ask, Class::NotFound);
     }
-    question(answer, ask, &doc, Asked::All)
+    let mut outcome = question(answer, ask, &doc, Asked::All);
+    // A provider's honest answer may be among these, and goes on being asked for until it is named.
+    if let (404, Ok(_), Some(error)) = (answer.status, &doc, &mut outcome.error) {
+        error.push_str(NOT_TAKEN);
+    }
+    outcome
 }
+
+/// What is said of a 404 that does not count.
+pub const NOT_TAKEN: &str = "; it is not taken as \"nothing there\": see lookup.not_found";
 
 /// Whether the answer as a whole is the one that says "nothing there". What a 404 without more says is only that somebody
 /// on the way knows no such place: it counts where one object was asked for, and proves nothing even there.

@@ -1,6 +1,7 @@
 //! TLS: the platform's roots, further ones from a file, a client certificate. There is no way to do without verification.
 
 use crate::config::Tls;
+use crate::json::MARK;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -104,7 +105,9 @@ impl Files {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|e| format!("the file {} cannot be read: {e}", path.display()))
+    let bytes =
+        std::fs::read(path).map_err(|e| format!("the file {} cannot be read: {e}", path.display()))?;
+    Ok(bytes.strip_prefix(MARK).map(<[u8]>::to_vec).unwrap_or(bytes))
 }
 
 fn certificates(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -245,6 +245,12 @@ fn the_profile_overrules_by_status_and_code() {
 
     let named = says(409, &[], r#"{"error":{"code":"dup","id":"po_7"}}"#);
     assert_eq!((named.class, named.fetch, named.reference.as_deref()), (Class::Accepted, true, Some("po_7")));
+    let listed = Profile {
+        duplicate: rules.duplicate.clone().map(|d| Duplicate { code: "/errors/*/code".into(), ..d }),
+        ..rules.clone()
+    };
+    let body = r#"{"errors":[{"code":"x"},{"code":"dup"}],"error":{"id":"po_7"}}"#;
+    assert!(send(&answer(409, &[], body), &ask(&listed, Some(&reply))).fetch);
     let nameless = says(409, &[], r#"{"error":{"code":"dup"}}"#);
     assert_eq!((nameless.class, nameless.fetch), (Class::BadResponse, false));
 
@@ -335,6 +341,8 @@ fn a_404_says_nothing_there_where_one_object_is_asked_for_or_where_it_is_named()
         let ask = Ask { not_found: rule, ..ask(&profile, Some(reply)) };
         let outcome = look_up(&answer(status, &[], body), &ask);
         assert_eq!(outcome.class, class, "{rule:?} {status} {body}");
+        let hint = outcome.error.unwrap_or_default().contains("see lookup.not_found");
+        assert_eq!(hint, status == 404 && class == LookupFailed, "{rule:?} {status} {body}");
         assert!(!outcome.failed_only);
     }
 }
