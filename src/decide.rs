@@ -318,8 +318,7 @@ impl Facts<'_> {
                 g.unknown = true;
                 (Next::Parked { reason: Reason::Redirected, intent: IntentState::Requested }, g, false)
             }
-            // This request had no effect; what others did since the file was restored is as open as before.
-            Class::Rejected if self.intent.doubt.is_some() => left_to_a_person(g),
+            Class::Rejected if self.intent.doubt.is_some() => self.refused_in_doubt(g, outcome),
             Class::Rejected if outcome.decisive || !doubted => self.refused(g, outcome),
             Class::Rejected | Class::Redirected | Class::KeyMismatch => {
                 g.unknown = true;
@@ -366,9 +365,12 @@ impl Facts<'_> {
         match outcome.class {
             Class::Ok => self.confirmed(g, outcome, taken),
             Class::Accepted => self.accepted(g, outcome),
-            // Since the file was restored an object that failed says nothing about the other generations.
+            // Since the file was restored an object that failed says nothing about the other generations, and is not
+            // nothing either.
             Class::Rejected if self.intent.doubt.is_some() => left_to_a_person(g),
-            Class::NotFound if self.intent.doubt.is_some() && outcome.failed_only => left_to_a_person(g),
+            Class::NotFound | Class::LookupFailed if self.intent.doubt.is_some() && outcome.failed_only => {
+                left_to_a_person(g)
+            }
             Class::Rejected => {
                 (Next::Parked { reason: Reason::Rejected, intent: IntentState::Rejected }, g, false)
             }

@@ -177,13 +177,16 @@ pub struct Generation {
     pub named: Option<String>,
 }
 
-/// What is known of the generations before the present one: an object that is theirs says nothing about this one.
+/// What is known of the other generations: an object of one before the present one says nothing about this one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Earlier {
     /// Their keys as the provider saw them.
     pub wire_keys: Vec<String>,
     /// The provider's ids of the objects that they led to.
     pub references: Vec<String>,
+    /// In doubt since a restore: the keys of those that the lost file may have come to. What they did was done for this
+    /// intent.
+    pub lost: Vec<String>,
 }
 
 /// The file was restored, and the intent stood in the copy or is new to it: the lost file may have brought it to any

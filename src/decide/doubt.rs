@@ -1,9 +1,10 @@
 //! What a machine may do for an intent that is in doubt since the file was restored, and when a new generation is begun.
 
-use super::{Facts, Now, OnUnknown, Terms, repeatable};
+use super::{Facts, Now, OnUnknown, Terms, Verdict, left_to_a_person, repeatable};
 use crate::clock::Ms;
 use crate::intent::{Doubt, Generation, Intent};
 use crate::job::Reason;
+use crate::outcome::Outcome;
 use crate::retry::window_open;
 
 impl Facts<'_> {
@@ -34,6 +35,18 @@ impl Facts<'_> {
             true => Ok(()),
             false => Err(Reason::WindowExpired),
         }
+    }
+
+    /// This request had no effect; what others did since the file was restored is as open as before. A look-up that can
+    /// prove something was asked before this was sent; one that cannot may find what they did, and leads to no further
+    /// send.
+    pub(super) fn refused_in_doubt(&self, mut g: Generation, outcome: &Outcome) -> Verdict {
+        if self.terms.lookup.is_none_or(|lookup| lookup.authoritative) {
+            return left_to_a_person(g);
+        }
+        g.unknown = true;
+        g.no_resend = true;
+        self.doubt(g, self.retry_due(outcome))
     }
 
     /// Could a look-up that finds nothing prove that no generation had an effect, those that only the lost file knew

@@ -163,6 +163,8 @@ enum Whose {
     Present,
     /// It carries an earlier generation's key, or is the object that one led to.
     Earlier,
+    /// It carries the key of a generation that only the lost file had, before this one was restored.
+    Lost,
     /// Its key is another job's.
     Foreign,
     /// It does not say.
@@ -180,6 +182,7 @@ struct Judged {
 }
 
 const EARLIER: &str = "it is an earlier generation's object, and says nothing about this one";
+const LOST: &str = "it is of a generation that only the lost file had, and says nothing about the others";
 const UNSAID: &str = "it does not carry this generation's key ({$wire_key}), so it may be an earlier one's: send that key \
                       along, and ask by it";
 
@@ -198,12 +201,16 @@ fn judge(words: &Reply, object: &Object<'_>, doc: &Json, ask: &Ask<'_>, asked: A
         stand => stand,
     };
     let reference = reference.ok().flatten();
+    // It was done for this intent, under another key than this file knows.
+    let keyless = (whose == Whose::Lost).then(|| Reply { key: None, ..at.clone() });
+    let at = keyless.as_ref().unwrap_or(at);
     let (differs, aside) = match (&stand, whose) {
         (Stand::Rejected(_), Whose::Earlier) => (None, Some(EARLIER)),
         (_, Whose::Earlier) => {
             let id = reference.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
             (Some(format!("the object{id} is an earlier generation's, and has not failed")), None)
         }
+        (Stand::Rejected(_), Whose::Lost) => (None, Some(LOST)),
         (Stand::Pending, _) => (already_differs(at, doc, ask), None),
         (Stand::Rejected(_), whose) => {
             // The answer to a request is about that request, and need not repeat what it was; what was found by asking may
@@ -248,8 +255,9 @@ fn conclude(reply: &Reply, doc: &Json, ask: &Ask<'_>, asked: Asked, objects: &Ob
         return Verdict::Nothing { earlier: false };
     }
     // Another job's are passed over where one is ours; alone they are all that the list has to say.
-    let ours_only =
-        all.iter().any(|o| matches!(o.whose, Whose::Present | Whose::Unsaid) && o.stand != Stand::Nothing);
+    let ours_only = all.iter().any(|o| {
+        matches!(o.whose, Whose::Present | Whose::Lost | Whose::Unsaid) && o.stand != Stand::Nothing
+    });
     let all: Vec<Judged> = all.into_iter().filter(|o| !(ours_only && o.whose == Whose::Foreign)).collect();
 
     let mut settled = all.iter().filter(|o| o.stand == Stand::Settled && o.differs.is_none());
@@ -314,18 +322,19 @@ fn whose(at: &Reply, doc: &Json, own: &Json, reference: Option<&str>, ask: &Ask<
     if carries(&|text| text == wire) {
         return Whose::Present;
     }
-    let Earlier { wire_keys, references } = ask.earlier;
+    let Earlier { wire_keys, references, lost } = ask.earlier;
     // A raw key's first generation is sent as the job's own key, which every generation may show.
     let earlier = |text: &str| text != job && wire_keys.iter().any(|key| key == text);
+    let lost = |text: &str| text != job && lost.iter().any(|key| key == text);
     // First: an object that was once taken for ours and was not stays the other job's.
-    if key.as_deref().is_some_and(|theirs| theirs != job && !earlier(theirs)) {
+    if key.as_deref().is_some_and(|theirs| theirs != job && !earlier(theirs) && !lost(theirs)) {
         return Whose::Foreign;
     }
     let known = reference.is_some_and(|reference| references.iter().any(|r| r == reference));
-    match known || (!wire_keys.is_empty() && carries(&earlier)) {
-        true => Whose::Earlier,
-        false => Whose::Unsaid,
+    if known || carries(&earlier) {
+        return Whose::Earlier;
     }
+    if carries(&lost) { Whose::Lost } else { Whose::Unsaid }
 }
 
 /// Whether any string in a document fits.

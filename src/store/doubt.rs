@@ -7,7 +7,7 @@
 //! Invariant: `doubt_since_ms` only ever gets earlier, and `doubt_restore` stays the first restore that concerns it, for
 //! every later one does too.
 
-use super::{KindDesk, StoreError, Tx};
+use super::{KindDesk, StoreError, Tx, schema};
 use crate::clock::Ms;
 use crate::decide::{Now, Plan, numbers_after, plan};
 use crate::intent::{Doubt, Earlier, Intent, Scope, WireStyle, wire_key};
@@ -144,6 +144,14 @@ pub(super) fn wire_keys(
         known.entry(n).or_insert_with(|| wire_key(style, namespace, key, n));
     }
     Ok(known)
+}
+
+/// Those of them that this file has not given out itself.
+pub(super) fn lost_keys(conn: &Connection, job: &Job, intent: &Intent) -> Result<Vec<String>, StoreError> {
+    let namespace = schema::meta(conn, "namespace")?.unwrap_or_default();
+    let all = wire_keys(conn, job.id, &job.key, &namespace)?;
+    let own = |key: &String| *key == intent.wire_key || intent.earlier.wire_keys.contains(key);
+    Ok(all.into_values().filter(|key| !own(key)).collect())
 }
 
 const KEEP: &str =

@@ -108,9 +108,11 @@ pub struct InDoubt {
 const RESTORED: &str =
     "INSERT INTO onceward_restores (copied_ms, restored_ms, restored_by, after_id, copy_seq)
   VALUES (?1, ?2, ?3, (SELECT seq FROM sqlite_sequence WHERE name = 'onceward_intents'), ?4) RETURNING id";
+/// `?3`: of this restore alone. What is said at a restore is said of its copy, and not of the one before.
 const NO_WORDS: &str = "UPDATE onceward_restores SET no_words_ms = ?1, no_words_by = ?2
-  WHERE closed_ms IS NULL AND no_words_ms IS NULL";
-const CLOSE: &str = "UPDATE onceward_restores SET closed_ms = ?1, closed_by = ?2 WHERE closed_ms IS NULL";
+  WHERE closed_ms IS NULL AND no_words_ms IS NULL AND id = coalesce(?3, id)";
+const CLOSE: &str = "UPDATE onceward_restores SET closed_ms = ?1, closed_by = ?2
+  WHERE closed_ms IS NULL AND id = coalesce(?3, id)";
 const OPEN_ONES: &str = "SELECT copied_ms, restored_ms, no_words_ms IS NOT NULL,
     (SELECT count(*) FROM (SELECT 1 FROM onceward_intents i WHERE i.id > r.after_id LIMIT 10000))
   FROM onceward_restores r WHERE closed_ms IS NULL ORDER BY id";
@@ -190,7 +192,7 @@ impl Store {
                 let why = "no restore of this file is open: there is nothing to say of one";
                 return Err(Refusal::new(Code::NotAllowed, why).into());
             }
-            speak(tx, said, &actor)?;
+            speak(tx, said, None, &actor)?;
             Ok(open)
         })
     }
@@ -270,8 +272,8 @@ pub(super) fn open_restores(conn: &Connection) -> Result<Vec<OpenRestore>, Store
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Puts a person's words on record, once each.
-fn speak(tx: &Tx<'_>, said: Said, actor: &str) -> Result<(), StoreError> {
+/// Puts a person's words on record, once each: about one restore, or about all that are open.
+fn speak(tx: &Tx<'_>, said: Said, restore: Option<i64>, actor: &str) -> Result<(), StoreError> {
     let words = [
         (
             said.no_words,
@@ -281,7 +283,7 @@ fn speak(tx: &Tx<'_>, said: Said, actor: &str) -> Result<(), StoreError> {
         (said.close, CLOSE, "every app has asked again for what it had asked for: new keys are new"),
     ];
     for (_, sql, what) in words.into_iter().filter(|(meant, ..)| *meant) {
-        if tx.conn().prepare_cached(sql)?.execute((tx.now().0, actor))? > 0 {
+        if tx.conn().prepare_cached(sql)?.execute((tx.now().0, actor, restore))? > 0 {
             let event = Event::new(EventAction::Restore, EventScope::Store, "word", actor);
             events::record(tx, Event { detail: Some(what), ..event })?;
         }
@@ -381,7 +383,7 @@ impl Mark<'_> {
             .prepare_cached(RESTORED)?
             .query_row((copied.0, now.0, &self.how.actor, end.seq), |row| row.get(0))?;
         conn.execute("DELETE FROM onceward_meta WHERE name = ?1", [MARK])?;
-        speak(tx, self.how.said, &self.how.actor)?;
+        speak(tx, self.how.said, Some(restore), &self.how.actor)?;
         let doubtful = self.doubt_all(copied, restore)?;
         let set = |name: &str, value: String| conn.prepare_cached(SET)?.execute((name, value));
         if let Some(before) = schema::meta(conn, "instance")? {

@@ -122,6 +122,9 @@ pub fn load(conn: &Connection, id: JobId) -> Result<Option<(Job, Intent)>, Store
             if intent.generation.number > 1 {
                 intent.earlier = super::doubt::earlier(conn, id)?;
             }
+            if intent.doubt.is_some() {
+                intent.earlier.lost = super::doubt::lost_keys(conn, &job, &intent)?;
+            }
             Ok(Some((job, intent)))
         }
         None => Ok(None),

@@ -25,7 +25,7 @@ fn by(at: &str) -> Reply {
 
 /// What is known of the first generation: its key, and that it led to `po_1`.
 fn known() -> Earlier {
-    Earlier { wire_keys: vec!["wire-1".into()], references: vec!["po_1".into()] }
+    Earlier { wire_keys: vec!["wire-1".into()], references: vec!["po_1".into()], ..Earlier::default() }
 }
 
 fn judge(
@@ -171,9 +171,32 @@ fn an_earlier_generations_object_is_no_answer_about_the_present_one() {
     );
 }
 
+/// Restored since: generations 2 and on are only the lost file's, if anybody's.
+#[test]
+fn what_a_generation_did_that_only_the_lost_file_had_was_done_for_this_intent() {
+    let lost = Earlier { lost: vec!["wire-2".into(), "wire-3".into()], ..Earlier::default() };
+    use Class::*;
+    for (texts, class, reference, differs, failed_only) in [
+        (&["po_2 paid @wire-2"][..], Ok, Some("po_2"), false, false),
+        (&["po_2 paid w2"], Ok, Some("po_2"), false, false),
+        (&["po_2 new @wire-3"], Accepted, Some("po_2"), false, false),
+        (&["po_1 failed w1", "po_2 paid @wire-2"], Ok, Some("po_2"), false, false),
+        (&["po_2 paid @wire-2 =9"], Ok, Some("po_2"), true, false),
+        (&["po_2 paid @wire-2", "po_3 paid @wire-3"], Ok, Some("po_2"), true, false),
+        // Another one's key is another one's.
+        (&["po_2 paid @wire-9"], Ok, Some("po_2"), true, false),
+        // What failed is not nothing.
+        (&["po_2 failed @wire-2"], LookupFailed, None, false, true),
+    ] {
+        let outcome = judge(look_up, &by("/data/*"), 1, &lost, &list(texts));
+        assert_eq!((outcome.class, outcome.reference.as_deref()), (class, reference), "{texts:?}");
+        assert_eq!((outcome.differs.is_some(), outcome.failed_only), (differs, failed_only), "{texts:?}");
+    }
+}
+
 #[test]
 fn a_raw_keys_first_generation_looks_like_the_job_and_hides_nothing() {
-    let raw = Earlier { wire_keys: vec!["payout:1".into()], references: Vec::new() };
+    let raw = Earlier { wire_keys: vec!["payout:1".into()], references: Vec::new(), lost: Vec::new() };
     let outcome = judge(look_up, &by("/data/0"), 2, &raw, &list(&["po_2 paid"]));
     assert_eq!((outcome.class, outcome.differs), (Class::Ok, None));
     let outcome = judge(look_up, &by("/data/0"), 2, &raw, &list(&["po_2 failed"]));

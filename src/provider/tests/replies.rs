@@ -9,7 +9,7 @@ use crate::provider::http::Answer;
 use crate::provider::reply::{Ask, fetch, look_up, send};
 
 /// No earlier generation.
-static NONE: Earlier = Earlier { wire_keys: Vec::new(), references: Vec::new() };
+static NONE: Earlier = Earlier { wire_keys: Vec::new(), references: Vec::new(), lost: Vec::new() };
 
 fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
     let headers = headers.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();

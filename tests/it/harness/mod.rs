@@ -1,6 +1,7 @@
 //! What every test stands on: a directory of its own with a config and a file, a provider, and the binary. A test that
 //! fails prints every command with its output, the jobs, the provider's requests and the workers' logs.
 
+mod bank;
 mod disk;
 pub mod certs;
 mod laws;
@@ -8,13 +9,16 @@ mod person;
 mod scene;
 pub mod wire;
 mod script;
+mod shop;
 mod web;
 mod worker;
 
+pub use bank::{Bank, Deed};
 pub use disk::Disk;
 pub use person::{Person, login};
 pub use scene::{Scene, lookup};
 pub use script::{Got, Script, reply};
+pub use shop::{FAMILIES, LOOKS, Look, Shop, look_up};
 pub use web::{Answer, TOKEN, Web, read_answer, read_one};
 pub use worker::Worker;
 
