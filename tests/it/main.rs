@@ -75,6 +75,7 @@ mod power_cut;
 mod profiles;
 mod proofs;
 mod replies;
+mod restore;
 mod restore_histories;
 mod schedules;
 mod secret_forms;
