@@ -46,7 +46,7 @@ impl Facts<'_> {
         }
         g.unknown = true;
         g.no_resend = true;
-        self.doubt(g, self.retry_due(outcome))
+        self.doubt(g, self.retry_due(outcome), outcome)
     }
 
     /// Could a look-up that finds nothing prove that no generation had an effect, those that only the lost file knew
