@@ -80,6 +80,7 @@ struct SkippedView<'a> {
 pub fn pause(context: &Context, args: PauseArgs) -> Result<(), CliError> {
     let (scope, Named { name, why }) = args.what.parts();
     let opened = context.load()?;
+    opened.config.refuse_card_in("name", Some(&name))?;
     opened.config.refuse_card_in("reason", why.as_deref())?;
     let changed = opened.store(true, None)?.pause(scope, &name, why, &actor())?;
     let view = view::paused(scope, &name, true, changed);
@@ -95,6 +96,7 @@ pub fn resume(context: &Context, args: ResumeArgs) -> Result<(), CliError> {
     };
     let (scope, Named { name, why }) = what.parts();
     let opened = context.load()?;
+    opened.config.refuse_card_in("name", Some(&name))?;
     opened.config.refuse_card_in("reason", why.as_deref())?;
     let changed = opened.store(true, None)?.resume(scope, &name, why, &actor())?;
     let view = view::paused(scope, &name, false, changed);

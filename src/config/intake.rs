@@ -7,7 +7,8 @@
 
 use super::read::kind::currency_code;
 use super::template::{Template, Values};
-use super::{Config, Encoding, Kind, cards};
+use super::{Config, Encoding, Kind};
+use crate::cards;
 use crate::clock::Ms;
 use crate::intent::{self, Content};
 use crate::job::{Code, Key, NewJob, Refusal};

@@ -6,7 +6,6 @@
 
 mod alerts;
 mod body;
-mod cards;
 mod exec;
 mod intake;
 mod key;

@@ -419,14 +419,14 @@ struct Why {
 
 fn pause(ask: &Ask<'_>, body: &mut Body, scope: PauseScope) -> Result<Response, Problem> {
     let Why { why } = ask.object(body)?;
-    ask.app.refuse_cards(&[("reason", why.as_deref())])?;
+    ask.app.refuse_cards(&[("name", Some(ask.name())), ("reason", why.as_deref())])?;
     let changed = ask.app.store.pause(scope, ask.name(), why, &ask.actor)?;
     Response::json(200, &view::paused(scope, ask.name(), true, changed))
 }
 
 fn resume(ask: &Ask<'_>, body: &mut Body, scope: PauseScope) -> Result<Response, Problem> {
     let Why { why } = ask.object(body)?;
-    ask.app.refuse_cards(&[("reason", why.as_deref())])?;
+    ask.app.refuse_cards(&[("name", Some(ask.name())), ("reason", why.as_deref())])?;
     let changed = ask.app.store.resume(scope, ask.name(), why, &ask.actor)?;
     ask.app.worker.wake();
     Response::json(200, &view::paused(scope, ask.name(), false, changed))

@@ -6,6 +6,7 @@
 
 use super::message::{Problem, Request};
 use super::strikes::{Strikes, Wrong};
+use crate::cards::{self, Place};
 use crate::config::Http;
 use crate::intent::Hash;
 use sha2::{Digest, Sha256};
@@ -207,5 +208,6 @@ fn caller_address(http: &Http, request: &Request) -> IpAddr {
 fn actor(request: &Request, address: IpAddr) -> Result<String, Problem> {
     let name = request.header("x-onceward-actor")?.unwrap_or_default().trim();
     let clean: String = name.chars().filter(|c| !c.is_control() && *c != '@').take(64).collect();
+    let clean = cards::masked(&clean, Place::default(), "…").unwrap_or(clean);
     Ok(if clean.is_empty() { format!("api:{address}") } else { format!("api:{clean}@{address}") })
 }

@@ -6,6 +6,7 @@
 
 use super::auth::Credential;
 use super::own::Own;
+use crate::cards::{self, Place};
 use crate::job::Step;
 use crate::json::{Json, quote, unmarked};
 use crate::outcome::{Class, Outcome};
@@ -69,7 +70,11 @@ pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
     let masked = match Json::parse(text) {
         Ok(mut doc) => {
             // The provider's own spacing is kept where nothing had to go.
-            let text = if mask(&mut doc, &Own::new(secrets)) { doc.to_text() } else { text.to_string() };
+            let text = if mask(&mut doc, &Own::new(secrets), Place::default()) {
+                doc.to_text()
+            } else {
+                text.to_string()
+            };
             if text.len() <= RESULT_LIMIT {
                 return Some(text);
             }
@@ -83,7 +88,7 @@ pub fn body(bytes: &[u8], secrets: &[String]) -> Option<String> {
 /// A document of any length, masked; `None` for what is no JSON.
 pub fn document(text: &str) -> Option<Json> {
     let mut doc = Json::parse(text).ok()?;
-    mask(&mut doc, &Own::new(&[]));
+    mask(&mut doc, &Own::new(&[]), Place::default());
     Some(doc)
 }
 
@@ -104,37 +109,34 @@ fn is_secret_name(name: &str) -> bool {
         .iter()
         .any(|part| name.contains(part))
         || name.ends_with("token")
-        || matches!(
-            name.as_str(),
-            "cvc" | "cvv" | "cvc2" | "cvv2" | "securitycode" | "cardcode" | "pin" | "track1" | "track2"
-        )
+        || cards::is_code_name(&name)
 }
 
 /// Masks a document in place, each string and number by what it says and not by how it was written; says whether
 /// anything was.
-fn mask(doc: &mut Json, own: &Own) -> bool {
+fn mask(doc: &mut Json, own: &Own, place: Place) -> bool {
     match doc {
         Json::Object(members) => {
             let mut masked = false;
             for at in 0..members.len() {
-                if let Some(name) = clean(&members[at].0, own) {
+                if let Some(name) = clean(&Json::String(members[at].0.clone()), own, Place::default()) {
                     members[at].0 = unlike(members, name);
                     masked = true;
                 }
                 let (name, value) = &mut members[at];
                 // A null or a boolean gives nothing away, and often says something ("token": null).
                 let telling = !matches!(value, Json::Null | Json::Bool(_));
-                if telling && is_secret_name(name) {
+                if telling && (is_secret_name(name) || cards::holds_code(name, value)) {
                     *value = Json::String(MASK.into());
                     masked = true;
                 } else {
-                    masked |= mask(value, own);
+                    masked |= mask(value, own, place.named(name));
                 }
             }
             masked
         }
-        Json::Array(items) => items.iter_mut().fold(false, |masked, item| mask(item, own) | masked),
-        Json::String(text) | Json::Number(text) => match clean(text, own) {
+        Json::Array(items) => items.iter_mut().fold(false, |masked, item| mask(item, own, place) | masked),
+        Json::String(_) | Json::Number(_) => match clean(doc, own, place) {
             Some(clean) => {
                 *doc = Json::String(clean);
                 true
@@ -146,10 +148,11 @@ fn mask(doc: &mut Json, own: &Own) -> bool {
 }
 
 /// A value without secrets and card numbers; `None` if it has none.
-fn clean(text: &str, own: &Own) -> Option<String> {
-    let masked = own.masked(text, MASK);
-    let clean = cards(masked.as_deref().unwrap_or(text));
-    (clean != text).then_some(clean)
+fn clean(value: &Json, own: &Own, place: Place) -> Option<String> {
+    match value.scalar().and_then(|text| own.masked(&text, MASK)) {
+        Some(masked) => Some(cards::masked(&masked, place, MASK).unwrap_or(masked)),
+        None => cards::masked_value(value, place, MASK),
+    }
 }
 
 /// A name that no member has yet: no document has one twice.
@@ -190,61 +193,9 @@ fn named(text: &str) -> String {
     out
 }
 
-/// Masks card numbers down to their last four digits: 13 to 19 digits, perhaps in groups, that pass the Luhn check and
-/// start as cards do (which leaves times in milliseconds alone).
+/// Card numbers down to their last four digits.
 fn cards(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = String::with_capacity(text.len());
-    let mut copied = 0;
-    let mut at = 0;
-    while at < bytes.len() {
-        if !bytes[at].is_ascii_digit() {
-            at += 1;
-            continue;
-        }
-        let (digits, end) = run(bytes, at);
-        if is_card(&digits) {
-            out.push_str(&text[copied..at]);
-            out.push_str(MASK);
-            out.extend(digits[digits.len() - 4..].iter().map(|d| char::from(b'0' + d)));
-            copied = end;
-        }
-        at = end;
-    }
-    out.push_str(&text[copied..]);
-    out
-}
-
-/// The digits from `at` on, single spaces and hyphens between them left out, and where they end.
-fn run(bytes: &[u8], at: usize) -> (Vec<u8>, usize) {
-    let mut digits = Vec::new();
-    let mut end = at;
-    let mut i = at;
-    while i < bytes.len() {
-        if bytes[i].is_ascii_digit() {
-            digits.push(bytes[i] - b'0');
-            end = i + 1;
-        } else if !(matches!(bytes[i], b' ' | b'-') && i == end) {
-            break;
-        }
-        i += 1;
-    }
-    (digits, end)
-}
-
-fn is_card(digits: &[u8]) -> bool {
-    (13..=19).contains(&digits.len()) && (2..=6).contains(&digits[0]) && {
-        let sum: u32 = digits
-            .iter()
-            .rev()
-            .enumerate()
-            .map(|(i, d)| match u32::from(*d) * (1 + i as u32 % 2) {
-                double @ 10.. => double - 9,
-                single => single,
-            })
-            .sum();
-        sum.is_multiple_of(10)
-    }
+    cards::masked(text, Place::default(), MASK).unwrap_or_else(|| text.to_string())
 }
 
 #[cfg(test)]

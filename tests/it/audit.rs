@@ -198,6 +198,7 @@ fn card_data_is_refused_in_peoples_words_too_and_nothing_of_it_reaches_the_file(
         vec!["resolve", &key, "--rejected", card],
         vec!["pause", "provider", "bank", "--why", card],
         vec!["resume", "provider", "bank", "--why", card],
+        vec!["pause", "group", card],
         vec!["enqueue", "raw", "--key", card, "--payload", "{}"],
         vec!["enqueue", "raw", "--key", "k", "--account", card, "--payload", "{}"],
         vec!["enqueue", "raw", "--key", "k", "--payload", r#"{"card":{"cvn":"123"}}"#],

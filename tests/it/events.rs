@@ -198,6 +198,7 @@ fn card_numbers_in_peoples_words_are_refused_by_the_api_and_the_console_too() {
         ("/v1/kinds/payout/resume".into(), json!({ "why": card })),
         ("/v1/groups/g/pause".into(), json!({ "why": card })),
         ("/v1/groups/g/resume".into(), json!({ "why": card })),
+        ("/v1/groups/4111111111111111/pause".into(), json!({})),
         ("/v1/jobs".into(), json!({ "kind": "raw", "key": card, "payload": {} })),
         ("/v1/jobs".into(), json!({ "kind": "raw", "key": "k", "account": card, "payload": {} })),
         (format!("/v1/jobs/{key}/replay"), json!({ "payload": { "memo": card } })),

@@ -40,7 +40,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// The fields of forms that hold a person's words, and what they are called.
-const WORDS: &[(&str, &str)] = &[("note", "note"), ("why", "reason"), ("text", "remark")];
+const WORDS: &[(&str, &str)] = &[("note", "note"), ("why", "reason"), ("text", "remark"), ("name", "name")];
 
 /// One request of somebody who is logged in.
 struct Visit<'a> {
