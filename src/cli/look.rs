@@ -133,7 +133,9 @@ fn tell(story: &Story, external: bool) -> String {
     line("provider", intent.provider.clone());
     line("wire key", Some(intent.wire_key.clone()));
     line("reference", intent.reference.clone());
-    line("requested", intent.requested.map(Ms::rfc3339));
+    // A restore says of what was never sent that it may have been since the copy.
+    let requested = intent.requested.filter(|at| intent.doubt.as_ref().is_none_or(|d| d.since != *at));
+    line("requested", requested.map(Ms::rfc3339));
     line("confirmed", intent.confirmed.map(Ms::rfc3339));
     if let Some(doubt) = &intent.doubt {
         let _ = write!(

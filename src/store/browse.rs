@@ -99,6 +99,10 @@ pub struct Line {
     pub updated: Ms,
     /// When the present generation's first request was begun.
     pub first_sent: Option<Ms>,
+    /// In doubt since a restore: when the copy was made.
+    pub doubt_since: Option<Ms>,
+    /// The app is to be told to call when it next asks: since then.
+    pub waits_for_app: Option<Ms>,
 }
 
 /// A page of a list.
@@ -125,7 +129,7 @@ macro_rules! lines {
         concat!(
             "SELECT ", $at, " AS at, i.id, i.key, i.kind, i.state, i.account, i.amount_minor, i.currency, i.provider,
                i.reference, j.state, j.group_name, j.error_class, j.last_error, j.park_reason, j.run_after_ms,
-               j.updated_ms, i.first_sent_ms, i.created_ms
+               j.updated_ms, i.first_sent_ms, i.created_ms, i.doubt_since_ms, i.waits_for_app_ms
              FROM ", $from, " ", $rest
         )
     };
@@ -439,5 +443,7 @@ fn line(row: &Row<'_>, now: Ms) -> Result<Line, StoreError> {
         run_after,
         updated: row.get::<_, Option<i64>>(16)?.map_or(created, Ms),
         first_sent: row.get::<_, Option<i64>>(17)?.map(Ms),
+        doubt_since: row.get::<_, Option<i64>>(19)?.map(Ms).filter(|_| intent != IntentState::Settled),
+        waits_for_app: row.get::<_, Option<i64>>(20)?.map(Ms),
     })
 }

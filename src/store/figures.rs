@@ -33,6 +33,17 @@ pub struct ProviderStats {
     pub in_flight: u64,
 }
 
+/// How things stand while a restore is open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AfterRestore {
+    /// Those that nobody has closed, the oldest first.
+    pub open: Vec<OpenRestore>,
+    /// Keys in doubt; 10,000 stands for more.
+    pub in_doubt: u64,
+    /// What a restore paused is still paused.
+    pub paused: bool,
+}
+
 /// The figures of `stats`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stats {
@@ -111,6 +122,17 @@ impl Store {
         // Metadata only: opening and closing a file beside the database is harmless, opening the database is not.
         stats.wal_bytes = std::fs::metadata(wal).map_or(0, |m| m.len());
         Ok(stats)
+    }
+
+    /// What everybody is to see while a restore is open: few rows, and no more. `None`: none is.
+    pub fn after_restore(&self) -> Result<Option<AfterRestore>, StoreError> {
+        let conn = self.reader()?;
+        let open = restore::open_restores(&conn)?;
+        if open.is_empty() {
+            return Ok(None);
+        }
+        let paused = pauses::all(&conn)?.iter().any(Pause::by_restore);
+        Ok(Some(AfterRestore { open, in_doubt: restore::in_doubt(&conn)?, paused }))
     }
 
     fn providers(&self, conn: &Connection, now: Ms, stats: &mut Stats) -> Result<(), StoreError> {

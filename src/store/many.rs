@@ -4,8 +4,10 @@
 //! about what the list showed: it does not count for a job whose history has grown since.
 
 use super::operate::{Selection, refuse};
+use super::resolve::clear_at;
 use super::rows::{shown, shown_if_any};
-use super::{About, Resolution, Store, StoreError, Word};
+use super::{About, Resolution, Store, StoreError, Story, Word};
+use crate::clock::Ms;
 use crate::job::{JobId, State};
 
 /// A job that is in doubt since a restore, as a list showed it.
@@ -57,6 +59,12 @@ impl Store {
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// From when on a person's word about all generations of it is taken. `None`: the config does not know its kind.
+    pub fn word_is_taken_from(&self, story: &Story) -> Option<Ms> {
+        let kind = self.desk().kind(&story.job.kind).or_else(|| self.desk().elsewhere(&story.job.kind))?;
+        story.intent.doubt.as_ref().map(|doubt| clear_at(kind, doubt))
     }
 
     /// A person's word that nothing of it happened, in any generation; refused if the job has gone on since it was listed.

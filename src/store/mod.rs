@@ -60,7 +60,7 @@ pub use claim::{Claim, Claimed};
 pub use deeds::Deed;
 pub use enqueue::{Enqueued, Receipt};
 pub use export::{ArchiveRow, ArchiveVerdict, EventExport, ExportFilter, ExportRow, verify_archive};
-pub use figures::{BlockedGroup, Gap, Stats};
+pub use figures::{AfterRestore, BlockedGroup, Gap, Stats};
 pub use groups::{GroupStory, Place};
 pub use history::{Action, Entry};
 pub use holds::{Health, Paused};

@@ -96,6 +96,23 @@ const TOLD_NO_MORE: &str =
 /// The last millisecond that can be written as a time: nothing is due then.
 const NEVER: Ms = Ms(253_402_300_799_999);
 
+/// A refusal that answered the request itself, at a provider that stores no refusals and still remembers the key: the
+/// same request goes under the same key. The fewer generations, the less doubt after a restore. What would be rendered
+/// otherwise by now is another request.
+pub(super) fn same_key_may_go(
+    desk: &dyn Desk,
+    now: &Now,
+    job: &Job,
+    intent: &Intent,
+    kind: &KindDesk,
+) -> bool {
+    let g = &intent.generation;
+    g.refused_directly
+        && remembered(intent, &kind.terms, g, now.wall, now)
+        && intent.scope.as_ref() == Some(&desk.scope(&job.kind))
+        && desk.freeze(job, intent).ok() == intent.frozen
+}
+
 /// One change to one job.
 pub(super) struct Work<'a> {
     pub tx: &'a Tx<'a>,
@@ -178,7 +195,8 @@ impl Work<'_> {
         } else {
             // Other bytes need another key, even if what went out under this one certainly had no effect.
             let sent = self.intent.state == IntentState::Rejected || (amended.is_some() && g.sends > 0);
-            if sent && (amended.is_some() || !self.same_key_may_go(kind)?) {
+            let same_key = || same_key_may_go(self.desk, &self.now, &self.job, &self.intent, kind);
+            if sent && (amended.is_some() || !same_key()) {
                 g = next_generation(&g, None);
             }
             self.begin(kind, g, false)?
@@ -187,19 +205,6 @@ impl Work<'_> {
         entry.content_changed = amended.is_some();
         history::append(self.tx, &entry)?;
         Ok(Ok(state))
-    }
-
-    /// A refusal that answered the request itself, at a provider that stores no refusals and still remembers the key: the
-    /// same request goes under the same key. The fewer generations, the less doubt after a restore. What would be rendered
-    /// otherwise by now is another request.
-    fn same_key_may_go(&self, kind: &KindDesk) -> Result<bool, StoreError> {
-        let g = &self.intent.generation;
-        if !g.refused_directly || !remembered(&self.intent, &kind.terms, g, self.now.wall, &self.now) {
-            return Ok(false);
-        }
-        let same_place = self.intent.scope.as_ref() == Some(&self.desk.scope(&self.job.kind));
-        let same_bytes = self.desk.freeze(&self.job, &self.intent).ok() == self.intent.frozen;
-        Ok(same_place && same_bytes)
     }
 
     /// Can the outcome be asked about, with attempts and age begun anew?

@@ -1,5 +1,6 @@
 //! What a replay would do now, so that a person can be told before it is done. Reads only; `operate` decides again.
 
+use super::operate::same_key_may_go;
 use super::{Store, StoreError, Story, doubt};
 use crate::decide::{Plan, begun_anew};
 use crate::intent::IntentState;
@@ -10,6 +11,8 @@ use crate::job::{Reason, State, Step};
 pub enum Preview {
     /// Nothing ever left: the request goes out for the first time.
     FirstSend,
+    /// It was refused, and the provider does not keep refusals: the same request, under the same key.
+    SameKey,
     /// It certainly had no effect: a new request, under the next generation's key.
     NextGeneration,
     /// It may have taken effect: the same bytes under the same key, to a provider that answers repeats from memory.
@@ -43,7 +46,13 @@ impl Store {
         if intent.state != IntentState::Requested && intent.doubt.is_none() {
             return Ok(match (kind.terms.external, intent.state) {
                 (true, _) => Preview::AppsTurn,
-                (false, IntentState::Rejected) => Preview::NextGeneration,
+                (false, IntentState::Rejected) => {
+                    let now = Store::present(self.clock.as_ref());
+                    match same_key_may_go(self.desk.as_ref(), &now, job, intent, kind) {
+                        true => Preview::SameKey,
+                        false => Preview::NextGeneration,
+                    }
+                }
                 (false, _) => Preview::FirstSend,
             });
         }

@@ -8,7 +8,8 @@
 use super::history::{Action, Entry};
 use super::operate::{Answer, Work, refuse};
 use super::record::{alarm, ended_by, move_to_settled, settle};
-use super::{Store, StoreError, doubt, history};
+use super::{KindDesk, Store, StoreError, doubt, history};
+use crate::clock::Ms;
 use crate::decide::next_generation;
 use crate::intent::{Doubt, IntentState, REFERENCE_LIMIT};
 use crate::job::{Code, JobId, Refusal, State};
@@ -186,7 +187,7 @@ impl Work<'_> {
             ));
         }
         let kind = self.kind()?;
-        let clear = kind.terms.lookup.map_or(doubt.restored, |lookup| doubt.restored.plus(lookup.lag));
+        let clear = clear_at(kind, doubt);
         if self.tx.now() < clear {
             return refuse(format!(
                 "{}: what the lost file sent last may not be seen at the provider before {clear}: look then",
@@ -380,6 +381,11 @@ impl Work<'_> {
             self.job.key, self.intent.generation.number, self.intent.wire_key
         )
     }
+}
+
+/// From then on the provider shows what the lost file sent last.
+pub(super) fn clear_at(kind: &KindDesk, doubt: &Doubt) -> Ms {
+    kind.terms.lookup.map_or(doubt.restored, |lookup| doubt.restored.plus(lookup.lag))
 }
 
 fn invalid(why: impl Into<String>) -> Result<Answer, StoreError> {

@@ -38,6 +38,7 @@ export async function pages(scene) {
     ["job-parked", `/job/${parked}`],
     ["job-doubt", `/job/${id("cash:LOST-1")}`],
     ["job-asked", `/job/${id("payout:LATE-1")}`],
+    ["job-external", `/job/${id("charge:C-1")}`],
     ["job-done", `/job/${id("payout:INV-1001")}`],
     ["providers", "/providers"],
     ["groups", "/groups"],

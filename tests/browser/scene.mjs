@@ -105,6 +105,15 @@ amount_minor = "{amount_minor}"
 currency = "{currency}"
 ${request()}
 ${reply}
+[providers.till]
+profile = "external"
+[kinds.charge]
+provider = "till"
+key = "charge:{invoice_id}"
+confirm_within = "24h"
+[kinds.print]
+key = "print:{invoice_id}"
+exec = ["/bin/true"]
 [kinds.letter]
 provider = "mail"
 key = "letter:{invoice_id}"
@@ -172,6 +181,7 @@ export class Scene {
       this.cli("enqueue", "payout", "--account", text, "--payload",
         JSON.stringify({ invoice_id: `BAD ${n} ${text}`, account_id: text, amount_minor: 100 + n, currency: "EUR", memo: text }));
     });
+    this.cli("enqueue", "charge", "--payload", '{"invoice_id":"C-1"}');
     await this.settled("payout:INV-1024", "settled");
     await this.settled("payout:BAD-7", "parked");
     await this.settled("cash:LOST-1", "parked");
@@ -179,9 +189,23 @@ export class Scene {
     await this.settled("payout:LATE-1", "unknown");
   }
 
-  async stop() {
+  // The file is lost, and a copy put back in its place.
+  async restore() {
+    await this.rest();
+    const copy = `copy-${Date.now()}.db`;
+    this.cli("backup", copy);
+    for (const end of ["", "-wal", "-shm"]) rmSync(join(this.dir, `onceward.db${end}`), { force: true });
+    this.cli("restore", copy);
+    await this.work();
+  }
+
+  async rest() {
     this.worker.kill("SIGTERM");
     await new Promise((gone) => (this.worker.exitCode === null ? this.worker.once("exit", gone) : gone()));
+  }
+
+  async stop() {
+    await this.rest();
     this.provider.stop();
     rmSync(this.dir, { recursive: true, force: true });
   }

@@ -380,3 +380,148 @@ fn a_start_long_after_the_last_write_without_a_goodbye_says_what_to_do_if_an_ima
     assert_eq!(said(&h), None);
     worker.kill9();
 }
+
+/// The page of a job, by its key.
+fn page_of(h: &Harness, person: &Person<'_>, key: &str) -> String {
+    person.get(&format!("/job/{}", h.show(key)["id"])).text()
+}
+
+#[test]
+fn every_page_of_the_console_says_that_a_restore_is_open_until_it_is_closed() {
+    let h = restored(Scene::new(Family::E).with_http());
+    let web = h.serve();
+    let person = Person::enter(&web);
+    let job = format!("/job/{}", h.show(&key(1))["id"]);
+    let pages = || {
+        let all = crate::console::PAGES.iter().copied().filter(|path| !path.ends_with(".json"));
+        all.chain([job.as_str(), "/job/99"])
+    };
+    for path in pages() {
+        let page = person.get(path).text();
+        for part in [
+            "The file was put back",
+            "4 jobs are in doubt",
+            "New keys since: 1.",
+            "onceward restore --no-words",
+            "onceward resume --all",
+            "onceward restore --close",
+        ] {
+            assert!(page.contains(part), "{path}: {part}: {page}");
+        }
+    }
+    h.run(&["restore", "--no-words"]).ok();
+    h.run(&["resume", "--all"]).ok();
+    let page = person.get("/jobs").text();
+    assert!(!page.contains("--no-words") && !page.contains("resume --all"), "said and done: {page}");
+    h.run(&["restore", "--close"]).ok();
+    for path in pages() {
+        assert!(!person.get(path).text().contains("What to do next"), "{path}");
+    }
+}
+
+#[test]
+fn the_page_of_a_doubtful_job_offers_only_what_counts() {
+    let h = restored(Scene::new(Family::E).with_http());
+    let web = h.serve();
+    let person = Person::enter(&web);
+    let page = page_of(&h, &person, &key(1));
+    assert!((1..=6).all(|n| page.contains(&wire_key(&key(1), n))), "{page}");
+    for part in ["It may have happened.", "It happened", "It did not happen (all generations)"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    for part in
+        ["It was refused", "Enter the provider’s confirmation", "Give it up", "may still be about to call"]
+    {
+        assert!(!page.contains(part), "{part}: {page}");
+    }
+    let say = |key: &str, fields: &str| {
+        let form = format!("csrf={}&{fields}", person.csrf());
+        person.post(&format!("/job/{}/resolve", h.show(key)["id"]), "", &form)
+    };
+    // An old page, and a form of somebody's own, do no more than a remark.
+    assert_eq!(say(&key(1), "answer=rejected&why=no&generation=1").status, 409);
+    assert_eq!(say(&key(1), "answer=not-applied&sure=yes&generation=1").status, 409);
+    assert_eq!(say(&key(1), "answer=not-applied&generation=all").status, 400);
+    assert!(h.show(&key(1))["intent"]["doubt"].is_object());
+    let done = say(&key(1), "answer=not-applied&sure=yes&generation=all");
+    assert!(done.field("location").unwrap_or_default().ends_with("?done=not-applied"), "{done}");
+    assert!(h.show(&key(1))["intent"].get("doubt").is_none());
+    // Found, under a key that only the lost file had, or nobody can tell which.
+    for (key, generation) in [(key(2), "3"), (key(3), "any")] {
+        assert_eq!(
+            say(&key, &format!("answer=settled&reference=po_{generation}&generation={generation}")).status,
+            303
+        );
+        assert_eq!(h.show(&key)["state"], "settled");
+    }
+
+    let page = page_of(&h, &person, "charge:1");
+    assert!(
+        page.contains("may still be about to call")
+            && page.contains("The app is told to call, under a new key"),
+        "{page}"
+    );
+    let done = say("charge:1", "answer=not-applied&sure=yes&generation=all");
+    assert!(done.field("location").unwrap_or_default().ends_with("?done=not-applied-app"), "{done}");
+    let page = page_of(&h, &person, "charge:1");
+    assert!(
+        page.contains("is told to, under a new key, when it next asks") && !page.contains("9999"),
+        "{page}"
+    );
+    assert!(page.contains("Give it up") && !page.contains("It did not happen</summary>"), "{page}");
+    assert!(!person.get("/doubt").text().contains("9999"));
+    assert_eq!(h.run(&["audit", "verify"]).ok().json()["broken"], 0);
+}
+
+/// What the lost file sent last may not be seen yet; and what was given up stays so.
+#[test]
+fn the_page_of_a_doubtful_job_says_from_when_on_a_word_counts_and_what_comes_of_it() {
+    let slow = "{ path = \"/v1/payouts?reference={$key}\", reference = \"/data/0/id\", lag = \"1h\" }";
+    let h = Scene::new(Family::B).with_http().set(|s| s.lookup = Some(slow.into())).start();
+    h.payout(1);
+    h.enqueue("raw", "{}", &["--key", "raw:1"]).ok();
+    h.run(&["cancel", "raw:1"]).ok();
+    put_back(&h);
+    let web = h.serve();
+    let person = Person::enter(&web);
+    let page = page_of(&h, &person, &key(1));
+    assert!(
+        page.contains("on you can say that it did not happen") && !page.contains("It did not happen (all"),
+        "{page}"
+    );
+    let page = page_of(&h, &person, "raw:1");
+    assert!(page.contains("the lost file may have taken it up again"), "{page}");
+    assert!(page.contains("The job stays given up") && !page.contains("A new request goes out"), "{page}");
+    let form = format!("csrf={}&answer=not-applied&sure=yes&generation=all", person.csrf());
+    let done = person.post(&format!("/job/{}/resolve", h.show("raw:1")["id"]), "", &form);
+    assert!(done.field("location").unwrap_or_default().ends_with("?done=not-applied-ended"), "{done}");
+    assert_eq!(h.show("raw:1")["state"], "cancelled");
+    assert!(!page_of(&h, &person, "raw:1").contains("It goes out again"));
+}
+
+#[test]
+fn the_providers_page_tells_a_restores_pause_from_a_persons_and_has_the_way_on() {
+    let h = restored(Scene::new(Family::B).with_http().set(|s| {
+        s.tables += "[kinds.print]\nexec = [\"/bin/true\"]\n";
+    }));
+    let web = h.serve();
+    let person = Person::enter(&web);
+    let page = person.get("/providers").text();
+    assert_eq!(page.matches("paused by the restore</span>").count(), 3, "bank, psp, and the program: {page}");
+    assert!(
+        page.contains("onceward restore --no-words") && page.contains("Paused by the restore, by "),
+        "{page}"
+    );
+    let resume = |name: &str| {
+        let form = format!("csrf={}&scope=provider&name={name}", person.csrf());
+        assert_eq!(person.post("/resume", "", &form).status, 303);
+    };
+    for name in ["bank", "print", "psp"] {
+        assert!(person.get("/providers").text().contains(&format!("Resume provider {name}")), "{name}");
+        resume(name);
+    }
+    assert!(!person.get("/providers").text().contains("by the restore"));
+    h.run(&["pause", "provider", "bank"]).ok();
+    let page = person.get("/providers").text();
+    assert!(page.contains("A person stopped it.") && !page.contains("by the restore"), "{page}");
+}

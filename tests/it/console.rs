@@ -251,7 +251,7 @@ fn the_console_does_what_the_command_line_does_and_says_who() {
     let csrf = person.csrf();
     // A replay of some by a page that asks first.
     let asks = person.get("/parked/replay?reason=rejected&which=some&id=1").text();
-    assert!(asks.contains("Put 1 job back to work?") && asks.contains("under a new key"), "{asks}");
+    assert!(asks.contains("Put 1 job back to work?") && asks.contains("under the same key"), "{asks}");
     let done = person.post("/parked/replay", "", &format!("csrf={csrf}&reason=rejected&id=1&id=1&id=77"));
     assert_eq!(done.status, 200, "{done}");
     assert!(
@@ -259,7 +259,8 @@ fn the_console_does_what_the_command_line_does_and_says_who() {
         "{done}"
     );
     assert!(done.text().contains("#77"), "what could not be replayed is named: {done}");
-    harness.show_until(&key, |job| job["state"] == "settled");
+    let job = harness.show_until(&key, |job| job["state"] == "settled");
+    assert_eq!(job["intent"]["generation"], 1, "as the page said");
     // What the state does not allow is said on the job's page, and nothing happens.
     let not = person.post("/job/1/cancel", "", &format!("csrf={csrf}"));
     assert_eq!(not.status, 409, "{not}");

@@ -3,10 +3,10 @@
 use super::form::Form;
 use super::page::{self, Here, framed, job_path, number, plural, quoted};
 use super::parked::{AT_ONCE, chosen};
-use super::{Visit, job, see};
+use super::{Visit, job, restored, see};
 use crate::http::message::{Problem, Response};
-use crate::job::Code;
-use crate::store::{About, PauseScope, Resolution, StoreError, Word};
+use crate::job::{Code, State};
+use crate::store::{About, PauseScope, Resolution, StoreError, Story, Word};
 use maud::html;
 
 /// What a page says after a change, by the word in its address: nothing of an address is ever shown as it is.
@@ -15,6 +15,10 @@ pub fn said(word: &str) -> Option<&'static str> {
         "replay" => "It is back at work. The story below goes on from here.",
         "settled" => "It is on record: it happened. The job is done.",
         "not-applied" => "It is on record: it did not happen. A new request goes out under a new key.",
+        "not-applied-app" => {
+            "It is on record: it did not happen. The app is told to call, under a new key, when it next asks."
+        }
+        "not-applied-ended" => "It is on record: it did not happen. The job stays given up.",
         "rejected" => "It is on record: it was refused. Nothing more is sent.",
         "cancel" => "The job is given up.",
         "confirm" => "The confirmation is on record. The job is done.",
@@ -32,7 +36,7 @@ pub fn said(word: &str) -> Option<&'static str> {
 /// A change of one job. What is refused is said on the job's own page.
 pub fn on_job(visit: &Visit<'_>, id: &str, verb: &str, form: &Form) -> Result<Response, Problem> {
     let story = job::find(visit, id)?;
-    match change(visit, story.job.id, verb, form) {
+    match change(visit, &story, verb, form) {
         Ok(word) => {
             visit.app.worker.wake();
             Ok(see(&format!("{}?done={word}", job_path(story.job.id))))
@@ -42,13 +46,8 @@ pub fn on_job(visit: &Visit<'_>, id: &str, verb: &str, form: &Form) -> Result<Re
     }
 }
 
-fn change(
-    visit: &Visit<'_>,
-    id: crate::job::JobId,
-    verb: &str,
-    form: &Form,
-) -> Result<&'static str, Problem> {
-    let (store, actor) = (&visit.app.store, visit.actor.as_str());
+fn change(visit: &Visit<'_>, story: &Story, verb: &str, form: &Form) -> Result<&'static str, Problem> {
+    let (store, actor, id) = (&visit.app.store, visit.actor.as_str(), story.job.id);
     let text = |name: &str| form.get(name).map(str::to_string);
     Ok(match verb {
         "replay" => {
@@ -76,12 +75,16 @@ fn change(
             };
             let about = match form.need("generation", "the generation")? {
                 "all" => About::All,
+                "any" if word == "settled" => About::Unsaid,
                 n => About::Generation(
                     n.parse().map_err(|_| Problem::invalid("the generation is a number, or all"))?,
                 ),
             };
-            store.resolve(id, Word { says: resolution, about }, text("note"), actor)?;
-            word
+            match store.resolve(id, Word { says: resolution, about }, text("note"), actor)? {
+                State::Cancelled if word == "not-applied" => "not-applied-ended",
+                _ if word == "not-applied" && restored::is_external(visit, story) => "not-applied-app",
+                _ => word,
+            }
         }
         "cancel" => {
             store.cancel(id, actor)?;

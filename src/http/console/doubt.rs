@@ -48,7 +48,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
         @if needs.parked_unknown > 0 {
             section aria-labelledby="yours" {
                 h2 #yours { "Only you can find out " span.count { (number(needs.parked_unknown)) @if needs.parked_unknown >= NEEDS_MOST { "+" } } }
-                (how())
+                (how(yours.iter().any(|line| line.doubt_since.is_some())))
                 @for line in &yours { (card(visit, line)) }
                 @if needs.parked_unknown > yours.len() as u64 { p { a href="/jobs?state=parked" { "See all that is parked" } } }
             }
@@ -66,7 +66,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
     visit.page(Here::Doubt, &title, &main)
 }
 
-fn how() -> Markup {
+fn how(restored: bool) -> Markup {
     html! {
         details.how #how open {
             summary { "How to end a doubt" }
@@ -76,6 +76,7 @@ fn how() -> Markup {
                 dt { "It did not happen" } dd { "You are sure that it is not there. A new request goes out under a new key." }
                 dt { "It was refused" } dd { "The provider turned it down. The job ends, and nothing is sent." }
             }
+            @if restored { p { "A job that is in doubt since the file was restored has several keys, and only the first two answers: its page lists them." } }
         }
     }
 }
@@ -84,6 +85,7 @@ fn card(visit: &Visit<'_>, line: &Line) -> Markup {
     let now = visit.app.clock.now();
     let provider = line.provider.as_ref().and_then(|name| visit.app.config.providers.get(name));
     let host = provider.map(|p| p.base_url.split_once("://").map_or(p.base_url.as_str(), |(_, rest)| rest));
+    let host = host.filter(|host| !host.is_empty());
     let lookup = visit.app.config.kinds.get(&line.kind).is_some_and(|kind| kind.terms.lookup.is_some());
     html! {
         article.card aria-label=(line.key) {
@@ -94,6 +96,8 @@ fn card(visit: &Visit<'_>, line: &Line) -> Markup {
             p {
                 @match line.reason {
                     Some(reason) => { (words::reason(reason).0) "." }
+                    None if line.waits_for_app.is_some() => "It waits for its app, which is told to call when it next asks.",
+                    None if line.doubt_since.is_some() => "The file was restored, and the lost one may have gone on with it.",
                     None => { @if let Some(class) = line.class { (words::class(class)) "." } @else { "No word has come yet." } }
                 }
                 @if let Some(error) = &line.error { " " span.sub { (page::quoted(error)) } }
@@ -102,7 +106,8 @@ fn card(visit: &Visit<'_>, line: &Line) -> Markup {
                 dt { "Where to look" } dd { (line.provider.as_deref().unwrap_or("the app’s own handler")) @if let Some(host) = host { " (" (host) ")" } }
                 @if let Some(account) = &line.account { dt { "Account" } dd { (account) } }
                 @if let Some(at) = line.first_sent { dt { "Sent" } dd { (time(at)) ", " (ago(now, at)) } }
-                @if line.state == State::Unknown {
+                @if let Some(at) = line.doubt_since { dt { "In doubt since" } dd { "the copy of " (time(at)) } }
+                @if line.state == State::Unknown && line.waits_for_app.is_none() {
                     dt { @if lookup { "Next look-up" } @else { "Next step" } }
                     dd { (time(line.run_after)) ", " (ago(now, line.run_after)) }
                 }

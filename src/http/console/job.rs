@@ -1,7 +1,7 @@
 //! One job: what is known, its story, and what can be done now.
 
 use super::page::{self, Here, amount, csrf, job_path, pill_of, quoted, set_out, time};
-use super::{Visit, words};
+use super::{Visit, restored, words};
 use crate::config::Provider;
 use crate::decide::Family;
 use crate::http::message::{Content, Problem, Response};
@@ -72,8 +72,14 @@ fn no_job() -> Problem {
 /// Where it stands, in a sentence.
 fn standing(visit: &Visit<'_>, story: &Story) -> Markup {
     let (job, intent) = (&story.job, &story.intent);
+    if let Some(doubt) = &intent.doubt {
+        return restored::standing(visit, story, doubt);
+    }
     html! {
         @match (job.state, job.park_reason) {
+            (State::Unknown, _) if intent.waits_for_app.is_some() => {
+                "It did not happen so far. The app makes this call itself, and is told to, under a new key, when it next asks."
+            }
             (State::Parked, Some(reason)) => {
                 @let (title, meaning) = words::reason(reason);
                 strong { (title) "." } " " (meaning)
@@ -197,13 +203,18 @@ fn facts(story: &Story) -> Markup {
                 @if let Some(provider) = &intent.provider { dt { "Provider" } dd { (provider) } }
                 @if let Some(reference) = &intent.reference { dt { "Reference" } dd { code { (reference) } } }
                 dt { "Key at the provider" } dd { code { (intent.wire_key) } }
+                @if let Some(doubt) = &intent.doubt { dt { "In doubt since" } dd { "the copy of " (time(doubt.since)) } }
+                @if let Some(at) = intent.waits_for_app { dt { "Waits for the app" } dd { "since " (time(at)) } }
                 dt { "Generation" } dd { (intent.generation.number) }
                 dt { "Tries spent" } dd { (job.attempts) " of " (job.max_attempts) }
                 @if let Some(group) = &job.group {
                     dt { "Group" } dd { a href={ "/groups?name=" (page::encode(group)) } { (group) } ", place " (job.sequence.unwrap_or(0)) }
                 }
                 dt { "Asked for" } dd { (time(job.created)) }
-                @if let Some(at) = intent.requested { dt { "First request" } dd { (time(at)) } }
+                // A restore says of what was never sent that it may have been since the copy.
+                @if let Some(at) = intent.requested.filter(|at| intent.doubt.as_ref().is_none_or(|d| d.since != *at)) {
+                    dt { "First request" } dd { (time(at)) }
+                }
                 @if let Some(at) = intent.confirmed { dt { "Confirmed" } dd { (time(at)) } }
                 dt { "In the documents’ words" } dd { code { (job.state) } ", intent " code { (intent.state) } }
             }
@@ -267,15 +278,24 @@ pub fn payload(visit: &Visit<'_>, id: &str) -> Result<Response, Problem> {
 pub fn evidence(provider: Option<&Provider>, story: &Story) -> Markup {
     let (job, intent) = (&story.job, &story.intent);
     let host = provider.map(|p| p.base_url.split_once("://").map_or(p.base_url.as_str(), |(_, rest)| rest));
+    // The app itself knows where it calls.
+    let host = host.filter(|host| !host.is_empty());
     html! {
         dl.facts {
             dt { "Where" } dd { (words::provider(story)) @if let Some(host) = host { " (" (host) ")" } }
             @if let Some(money) = amount(intent.amount_minor, intent.currency.as_deref()) { dt { "Amount" } dd.money { (money) } }
             @if let Some(account) = &intent.account { dt { "Account" } dd { (account) } }
-            @if let Some(at) = intent.generation.first_sent.or(intent.requested) { dt { "Sent at" } dd { (time(at)) } }
+            @match &intent.doubt {
+                Some(doubt) => {
+                    dt { "Sent, if it was" }
+                    dd { @if let Some(at) = intent.generation.first_sent { (time(at)) ", or later, up to " } @else { (time(doubt.since)) " to " } (time(doubt.restored)) }
+                }
+                None => { @if let Some(at) = intent.generation.first_sent.or(intent.requested) { dt { "Sent at" } dd { (time(at)) } } }
+            }
             dt { "Our key" } dd { code { (job.key) } }
             // One that remembers no keys was sent none.
-            @if provider.is_none_or(|p| p.profile.family != Family::E) { dt { "Its idempotency key" } dd { code { (intent.wire_key) } } }
+            @if intent.doubt.is_some() { dt { "Its idempotency keys" } dd { (restored::keys(story)) } }
+            @else if provider.is_none_or(|p| p.profile.family != Family::E) { dt { "Its idempotency key" } dd { code { (intent.wire_key) } } }
             @if let Some(named) = &intent.generation.named { dt { "It named" } dd { code { (named) } } }
             @if let Some(path) = intent.frozen.as_ref().and_then(|f| f.lookup_path.as_ref()) {
                 dt { "Onceward asks" } dd { code { "GET " (redact::words(path, &[])) } }
@@ -288,10 +308,16 @@ pub fn evidence(provider: Option<&Provider>, story: &Story) -> Markup {
 fn actions(visit: &Visit<'_>, story: &Story) -> Result<Markup, Problem> {
     let (job, intent) = (&story.job, &story.intent);
     let path = job_path(job.id);
-    let in_doubt =
-        intent.state == IntentState::Requested && matches!(job.state, State::Parked | State::Unknown);
-    let can_cancel = matches!(job.state, State::Scheduled | State::Ready | State::Waiting | State::Parked)
-        && matches!(intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled);
+    let doubtful = intent.doubt.is_some()
+        && matches!(job.state, State::Parked | State::Unknown | State::Waiting | State::Cancelled);
+    let waits_for_app = intent.waits_for_app.is_some();
+    let in_doubt = doubtful
+        || (intent.state == IntentState::Requested
+            && !waits_for_app
+            && matches!(job.state, State::Parked | State::Unknown));
+    let can_cancel = (waits_for_app && job.state == State::Unknown)
+        || matches!(job.state, State::Scheduled | State::Ready | State::Waiting | State::Parked)
+            && matches!(intent.state, IntentState::Pending | IntentState::Rejected | IntentState::Cancelled);
     let sent = intent.requested.is_some() || intent.generation.sends > 0 || intent.generation.number > 1;
     let can_confirm =
         sent && intent.state != IntentState::Settled && !in_doubt && job.state != State::Running;
@@ -304,10 +330,10 @@ fn actions(visit: &Visit<'_>, story: &Story) -> Result<Markup, Problem> {
             @if in_doubt {
                 details.act #look open[job.state == State::Parked] {
                     summary { "Look at the provider" }
-                    p { "Search there for this. What you find decides between the three answers below." }
+                    p { "Search there for this. What you find decides between the answers below." }
                     (evidence(provider, story))
                 }
-                (answers(visit, story))
+                @if doubtful { (restored::answers(visit, story)) } @else { (answers(visit, story)) }
             }
             (replay(visit, story, preview))
             @if can_confirm { (confirm(visit, &path)) }
@@ -330,9 +356,12 @@ fn actions(visit: &Visit<'_>, story: &Story) -> Result<Markup, Problem> {
 fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
     let path = format!("{}/resolve", job_path(story.job.id));
     // The page may be old by the time that the form is sent: the word is about the generation that it showed.
-    let doubtful = story.intent.doubt.is_some();
-    let generation = if doubtful { "all".to_string() } else { story.intent.generation.number.to_string() };
-    let about = html! { input type="hidden" name="generation" value=(generation); };
+    let about = html! { input type="hidden" name="generation" value=(story.intent.generation.number); };
+    let external = restored::is_external(visit, story);
+    let anew = match external {
+        true => "The app is told to call, under a new key, when it next asks.",
+        false => "A new request goes out, under a new key.",
+    };
     let note = |id: &str| {
         html! { label for=(id) { "How you know (optional)" } input id=(id) name="note" maxlength="500" autocomplete="off"; }
     };
@@ -343,7 +372,7 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
             form method="post" action=(path) {
                 (csrf(visit))
                 input type="hidden" name="answer" value="settled";
-                input type="hidden" name="generation" value=(story.intent.generation.number);
+                (about)
                 label for="reference" { "The provider’s reference of it" }
                 input #reference name="reference" required maxlength="255" autocomplete="off" spellcheck="false";
                 (note("note-settled"))
@@ -352,7 +381,7 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
         }
         details.act #not-applied {
             summary { "It did not happen" }
-            p { strong { "A new request goes out, under a new key." } " The provider will not recognise it. If the first one did take effect after all, it happens twice. So say this only after you have looked." }
+            p { strong { (anew) } " The provider will not recognise it. If the first one did take effect after all, it happens twice. So say this only after you have looked." }
             form method="post" action=(path) {
                 (csrf(visit))
                 input type="hidden" name="answer" value="not-applied";
@@ -362,10 +391,10 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
                     label for="sure" { "I have looked at the provider, and it is not there." }
                 }
                 (note("note-not-applied"))
-                button.grave type="submit" { "It did not happen: send it anew" }
+                button.grave type="submit" { @if external { "It did not happen" } @else { "It did not happen: send it anew" } }
             }
         }
-        @if !doubtful { details.act #rejected {
+        details.act #rejected {
             summary { "It was refused" }
             p { "The job ends as refused, and nothing more is sent. If it stands at the head of a group, the group goes on." }
             form method="post" action=(path) {
@@ -377,7 +406,7 @@ fn answers(visit: &Visit<'_>, story: &Story) -> Markup {
                 (note("note-rejected"))
                 button.grave type="submit" { "It was refused: end the job" }
             }
-        } }
+        }
     }
 }
 
@@ -399,6 +428,13 @@ fn replay(visit: &Visit<'_>, story: &Story, preview: Preview) -> Markup {
         Preview::FirstSend => (
             "Replay",
             html! { "The request goes out to " (who) ". Nothing of this job has taken effect so far. Tries begin anew." },
+        ),
+        Preview::SameKey => (
+            "Replay",
+            html! {
+                "The same request goes out to " (who) " again, under the same key: it was refused, and " (who) " does not keep refusals. Nothing has happened yet. Tries begin anew. "
+                "If the cause is still there, it will be refused again."
+            },
         ),
         Preview::NextGeneration => (
             "Replay",

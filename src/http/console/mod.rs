@@ -21,6 +21,7 @@ mod login;
 mod page;
 mod parked;
 mod providers;
+mod restored;
 mod session;
 mod today;
 mod words;

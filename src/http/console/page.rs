@@ -111,6 +111,7 @@ pub fn framed(
         Here::Parked => Some(counts.parked).filter(|n| *n > 0),
         _ => None,
     };
+    let banner = super::restored::banner(visit, here)?;
     let said = visit.query("done").and_then(super::act::said);
     // A page that was read may be read again by the script; what answers a form stays as it is.
     let live = status == 200 && matches!(visit.request.method.as_str(), "GET" | "HEAD");
@@ -137,6 +138,7 @@ pub fn framed(
         }
         main #main tabindex="-1" data-live[live] {
             @if let Some(said) = said { p.said role="status" { (said) } }
+            (banner)
             (main)
         }
         footer.foot {

@@ -49,6 +49,7 @@ fn section(visit: &Visit<'_>, reason: Reason, n: u64) -> Result<Markup, Problem>
                                 p.sub {
                                     @if let Some(error) = &line.error { (page::quoted(error)) " · " }
                                     "since " (time(line.updated))
+                                    @if let Some(at) = line.doubt_since { " · in doubt since the copy of " (time(at)) }
                                 }
                             }
                         }
@@ -140,6 +141,9 @@ fn effects(visit: &Visit<'_>, ids: &[JobId]) -> Result<(Effects, u64), Problem> 
         go += u64::from(!stays);
         let effect = match preview {
             Preview::FirstSend => "go out, as nothing of them has left yet.",
+            Preview::SameKey => {
+                "go out again under the same key: they were refused, and the provider does not keep refusals."
+            }
             Preview::NextGeneration => {
                 "go out anew under a new key: the last request certainly had no effect."
             }

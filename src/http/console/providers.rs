@@ -35,6 +35,7 @@ pub fn page(visit: &Visit<'_>) -> Result<Response, Problem> {
             }
         }
         p.lead { "A provider on hold costs its jobs nothing: they wait, spend no attempts, and go out when it is back." }
+        @if stats.paused.iter().any(Pause::by_restore) { (way_on()) }
         div.cards { @for provider in &providers { (card(visit, &stats, provider)) } }
         @let own: Vec<&Kind> = config.kinds.values().filter(|kind| kind.provider.is_none()).collect();
         @if !own.is_empty() {
@@ -56,17 +57,19 @@ fn card(visit: &Visit<'_>, stats: &Stats, provider: &Provider) -> Markup {
     let kinds: Vec<&Kind> =
         visit.app.config.kinds.values().filter(|kind| kind.provider.as_deref() == Some(name)).collect();
     let profile = &provider.profile;
+    let by_restore = paused.is_some_and(Pause::by_restore);
     html! {
         section.card aria-labelledby={ "provider-" (name) } {
             div.row {
                 h2 id={ "provider-" (name) } { (name) }
-                p { span class={ "pill provider-" (state) } { (state_words(state)) } }
+                p { span class={ "pill provider-" (state) } { (state_words(state)) @if by_restore { " by the restore" } } }
             }
             @match figures.filter(|p| p.state != "ok") {
                 None => { p { "Requests go out as they come." } }
                 Some(p) => {
                     p {
                         @match state {
+                            "paused" if by_restore => "The file was put back from a copy, and nothing goes out before a person says so. ",
                             "paused" => "A person stopped it. ",
                             "probing" => "One job goes out to see whether it is back. ",
                             _ => "Nothing goes out until it is tried again. ",
@@ -78,7 +81,7 @@ fn card(visit: &Visit<'_>, stats: &Stats, provider: &Provider) -> Markup {
             }
             @if let Some(pause) = paused { p.sub { "Paused by " (words::actor(&pause.by)) "." } }
             dl.facts {
-                dt { "Address" } dd { (provider.base_url) }
+                @if !provider.base_url.is_empty() { dt { "Address" } dd { (provider.base_url) } }
                 dt { "Profile" } dd { (profile.name) span.sub { " " (profile.summary) } }
                 dt { "In flight" } dd { (number(figures.map_or(0, |p| p.in_flight))) " of at most " (provider.concurrency) }
                 dt { "Rate" } dd { @match provider.rate { Some(rate) => { "at most " (rate) " a second" } None => "no limit" } }
@@ -97,18 +100,34 @@ fn card(visit: &Visit<'_>, stats: &Stats, provider: &Provider) -> Markup {
     }
 }
 
+/// What to do before that goes on which a restore paused.
+fn way_on() -> Markup {
+    html! {
+        p.lead {
+            "Before you resume what the restore paused, look at " a href="/doubt" { "what is in doubt" } " (" code { "onceward check" } " has the sums). "
+            "If since the copy nobody amended, cancelled, rejected or called anything not applied, say " code { "onceward restore --no-words" }
+            " first: then what a provider still remembers may go out again under its key. What cannot be asked about is parked for you."
+        }
+    }
+}
+
 fn kinds(visit: &Visit<'_>, stats: &Stats, kinds: &[&Kind]) -> Markup {
     html! {
         ul.kinds {
             @for kind in kinds {
                 @let paused = stats.paused.iter().find(|p| p.scope == PauseScope::Kind && p.name == kind.name);
+                // A kind that the app or a program does stands as its own provider.
+                @let own = stats.paused.iter().find(|p| {
+                    p.scope == PauseScope::Provider && p.name == kind.name && kind.provider.is_none()
+                });
                 li {
                     div.row {
                         p { a href={ "/jobs?kind=" (page::encode(&kind.name)) } { (kind.name) }
-                            @if paused.is_some() { " " span.pill.provider-paused { "paused" } } }
+                            @if paused.or(own).is_some() { " " span.pill.provider-paused { "paused" @if own.is_some_and(Pause::by_restore) { " by the restore" } } } }
                     }
-                    @if let Some(pause) = paused { (why(visit, pause)) }
-                    (switch(visit, PauseScope::Kind, &kind.name, paused))
+                    @for pause in [paused, own].into_iter().flatten() { (why(visit, pause)) }
+                    @if own.is_some() { (switch(visit, PauseScope::Provider, &kind.name, own)) }
+                    @if paused.is_some() || own.is_none() { (switch(visit, PauseScope::Kind, &kind.name, paused)) }
                 }
             }
         }

@@ -173,7 +173,11 @@ pub fn tell(story: &Story, e: &Entry) -> (Tone, Markup) {
         Action::Release => (
             Tone::Plain,
             html! {
-                "It was put off without an attempt"
+                @match &e.detail {
+                    // Only a restore says more than what went wrong.
+                    Some(detail) => { "The file was put back: " (quoted(detail)) }
+                    None => "It was put off without an attempt",
+                }
                 @if let Some(why) = &e.error { ": " (quoted(why)) }
                 ". " (follows(e))
             },
@@ -358,7 +362,11 @@ fn resolve(e: &Entry) -> (Tone, Markup) {
                 html! {
                     "A person looked and said: it did not happen."
                     @if let Some(note) = note { " (" (note) ")" }
-                    " It goes out again under a new key. "
+                    @match e.to {
+                        Some(State::Cancelled) => " It stays given up.",
+                        Some(State::Unknown) => " The app is told to call, under a new key, when it next asks.",
+                        _ => " It goes out again under a new key.",
+                    }
                 },
             )
         }
@@ -391,6 +399,7 @@ pub fn actor(actor: &str) -> String {
         Some(("cli", name)) => format!("{name} at the command line"),
         Some(("api", name)) => format!("the API, from {name}"),
         Some(("console", name)) => format!("the console, from {name}"),
+        Some(("restore", who)) => format!("the restore, by {}", self::actor(who)),
         _ => actor.to_string(),
     }
 }
