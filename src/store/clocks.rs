@@ -1,10 +1,11 @@
 //! The wall clock beside the boot clock, in each write transaction, before anything in it plans a time.
 //!
-//! The file keeps how far the two are apart, and in which boot (`clock` in onceward_meta). A transaction that finds the wall
-//! clock further ahead writes that down; one that finds it set back moves back, by as much, what was planned by the clock
-//! that was ahead: rows that were written at a time which is yet to come. So a clock that runs ahead for a moment
-//! leaves nothing behind, and what was planned before stays where it is. From one boot to the next, and where a boot has no
-//! name, the highest time on file says by how much the wall clock was set back.
+//! The file keeps how far the two are apart, in which boot, and since when (`clock` in onceward_meta). A transaction that finds
+//! the wall clock further ahead writes that down; one that finds it set back moves back, by as much, what was planned since
+//! the last step forward: by the clock that was ahead. What was planned before that stays where it is, unless it was written at
+//! a time that is now yet to come: then it keeps its distance from now. So a clock that runs ahead for a moment leaves
+//! nothing behind. From one boot to the next, and where a boot has no name, the highest time on file says by how much the wall
+//! clock was set back.
 
 use super::events::{self, Event, EventAction, EventScope};
 use super::{StoreError, Tx, schema};
@@ -18,22 +19,31 @@ const STEP_MS: i64 = 1000;
 const CLOCK: &str = "clock";
 const HIGHEST: &str = "highest_ms";
 
-/// How far the clocks were apart when that was last written down.
+/// How far the clocks were apart when that was last written down, and since when, by the wall clock.
+#[derive(Clone, Copy)]
+struct Apart {
+    ms: i64,
+    since: i64,
+}
+
+/// What is known of the clocks.
 #[derive(Default)]
 pub struct Known {
-    /// In the file, with the boot that it is true of.
-    file: Option<(String, i64)>,
+    /// By the file, with the boot that it is true of.
+    file: Option<(String, Apart)>,
     /// By this process, where a boot has no name; and before the transaction that is open.
-    mine: Option<i64>,
-    stood: Option<i64>,
+    mine: Option<Apart>,
+    stood: Option<Apart>,
 }
 
 impl Known {
     /// A transaction begins: what the file says. What was known of one that was rolled back is forgotten.
     pub fn read(&mut self, conn: &Connection) -> Result<(), StoreError> {
-        let text = schema::meta(conn, CLOCK)?;
-        let parts = text.as_deref().and_then(|text| text.split_once(' '));
-        self.file = parts.and_then(|(boot, apart)| Some((boot.to_string(), apart.parse().ok()?)));
+        let text = schema::meta(conn, CLOCK)?.unwrap_or_default();
+        let mut words = text.split(' ');
+        let mut number = || words.next_back().and_then(|word| word.parse().ok());
+        let apart = number().zip(number()).map(|(since, ms)| Apart { ms, since });
+        self.file = words.next().map(str::to_string).zip(apart);
         self.mine = self.stood;
         Ok(())
     }
@@ -46,35 +56,39 @@ impl Known {
     /// Compares this transaction's clocks with what is known. After an error nothing of the step is written, and the next
     /// transaction finds it again.
     pub fn compare(&mut self, tx: &Tx<'_>, clock: &dyn Clock) -> Result<(), StoreError> {
-        let boot = clock.boot();
-        let apart = tx.now().0.saturating_sub(tx.boot());
+        let (boot, now) = (clock.boot(), tx.now().0);
+        let ms = now.saturating_sub(tx.boot());
         let was = match (boot, &self.file) {
             (Some(boot), Some((same, was))) if boot == same => Some(*was),
             (Some(_), _) => None,
             (None, _) => self.mine,
         };
-        if was.is_some_and(|was| was.saturating_sub(apart).abs() <= STEP_MS) {
+        if was.is_some_and(|was| was.ms.saturating_sub(ms).abs() <= STEP_MS) {
             return Ok(());
         }
-        tx.part(|| {
-            let ahead = highest(tx)?.saturating_sub(tx.now().0);
+        let since = tx.part(|| {
+            let ahead = highest(tx)?.saturating_sub(now);
             let back = match (was, boot) {
-                (Some(was), Some(_)) => was.saturating_sub(apart),
+                (Some(was), Some(_)) => was.ms.saturating_sub(ms),
                 // Another process of the file may have seen it too, and moved what there was.
-                (Some(was), None) => was.saturating_sub(apart).min(ahead),
+                (Some(was), None) => was.ms.saturating_sub(ms).min(ahead),
                 (None, _) => ahead,
             };
-            if back > STEP_MS {
-                set_back(tx, back)?;
-                keep(tx, HIGHEST, &tx.now().0.to_string())?;
+            let since = if back > STEP_MS {
+                let from = was.map_or(now.saturating_add(1), |was| was.since);
+                set_back(tx, back, from)?;
+                keep(tx, HIGHEST, &now.to_string())?;
+                was.map_or(now, |was| was.since.saturating_sub(back))
             } else {
                 seen(tx)?;
-            }
-            boot.map_or(Ok(()), |boot| keep(tx, CLOCK, &format!("{boot} {apart}")))
+                now
+            };
+            boot.map_or(Ok(()), |boot| keep(tx, CLOCK, &format!("{boot} {ms} {since}")))?;
+            Ok(since)
         })?;
         match boot {
-            Some(boot) => self.file = Some((boot.to_string(), apart)),
-            None => self.mine = Some(apart),
+            Some(boot) => self.file = Some((boot.to_string(), Apart { ms, since })),
+            None => self.mine = Some(Apart { ms, since }),
         }
         Ok(())
     }
@@ -100,50 +114,123 @@ fn keep(tx: &Tx<'_>, name: &str, value: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What is open and was last written by the clock that was ahead. Times that an app asked for stay. So does one that was set
-/// before that: of a job that was only set free by its group since, and not tried. The row's own times move along, so that
-/// nothing is moved twice. One that cannot be changed (somebody wrote it by hand) keeps nobody from the rest.
-const OPEN: &str = "UPDATE OR IGNORE onceward_jobs SET
-    run_after_ms = run_after_ms - CASE WHEN due_by_app = 0
-      AND (tries > 0 OR created_ms > :now OR run_after_ms <= updated_ms) THEN :back ELSE 0 END,
-    dedup_until_ms = dedup_until_ms - CASE WHEN created_ms > :now THEN :back ELSE 0 END,
-    created_ms = created_ms - CASE WHEN created_ms > :now THEN :back ELSE 0 END,
-    age_from_ms = age_from_ms - CASE WHEN age_from_ms > :now THEN :back ELSE 0 END,
-    updated_ms = updated_ms - :back
-  WHERE state <> 'running' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled' AND updated_ms > :now";
-/// The same of what runs. Its lease may have been renewed by that clock.
-const RUNNING: &str = "UPDATE OR IGNORE onceward_jobs SET
-    run_after_ms = run_after_ms - CASE WHEN due_by_app = 0 AND updated_ms > :now THEN :back ELSE 0 END,
-    lease_expires_ms = lease_expires_ms - :back,
-    dedup_until_ms = dedup_until_ms - CASE WHEN created_ms > :now THEN :back ELSE 0 END,
-    created_ms = created_ms - CASE WHEN created_ms > :now THEN :back ELSE 0 END,
-    age_from_ms = age_from_ms - CASE WHEN age_from_ms > :now THEN :back ELSE 0 END,
-    updated_ms = updated_ms - CASE WHEN updated_ms > :now THEN :back ELSE 0 END
-  WHERE state = 'running' AND (updated_ms > :now
-    OR (SELECT o.seen_ms FROM onceward_owners o WHERE o.nonce = lease_owner) > :now)";
-/// A window suppresses whatever became of the job that opened it.
-const WINDOWS: &str = "UPDATE OR IGNORE onceward_jobs SET
-    dedup_until_ms = dedup_until_ms - :back, created_ms = created_ms - :back
-  WHERE dedup IS NOT NULL AND created_ms > :now AND state IN ('settled','parked','cancelled')";
-/// What is in doubt would else grow old only from a time that is yet to come, once it is put back to work.
-const PARKED: &str = "UPDATE OR IGNORE onceward_jobs SET age_from_ms = age_from_ms - :back
-  WHERE state = 'parked' AND age_from_ms > :now";
-const OWNERS: &str = "UPDATE onceward_owners SET seen_ms = seen_ms - :back WHERE seen_ms > :now";
-const HOLDS: &str = "UPDATE onceward_holds SET
-    until_ms = until_ms - CASE WHEN coalesce(until_set_ms, until_ms) > :now THEN :back ELSE 0 END,
-    until_set_ms = until_set_ms - CASE WHEN until_set_ms > :now THEN :back ELSE 0 END,
-    tokens_ms = tokens_ms - CASE WHEN tokens_ms > :now THEN :back ELSE 0 END";
-const GAPS: &str = "UPDATE onceward_groups SET gap_ms = gap_ms - :back WHERE gap_ms > :now";
+/// By how much a time moves that was planned at this mark.
+macro_rules! shift {
+    ($mark:literal) => {
+        concat!("iif(", $mark, " >= :since, :back, max(0, min(:back, ", $mark, " - :now)))")
+    };
+}
 
-/// What was planned by the clock that was ahead keeps its distance from now.
-fn set_back(tx: &Tx<'_>, back: i64) -> Result<(), StoreError> {
+/// Whether anything that was planned at this mark moves.
+macro_rules! moves {
+    ($mark:literal) => {
+        concat!("(", $mark, " >= :since OR ", $mark, " > :now)")
+    };
+}
+
+/// What is open. Times that an app asked for stay. A row's own times move along, so that nothing is moved twice. What its group
+/// set free since it was planned was planned when the job was made. One that cannot be changed (somebody wrote it by hand)
+/// keeps nobody from the rest.
+const OPEN: &str = concat!(
+    "UPDATE OR IGNORE onceward_jobs SET
+    run_after_ms = run_after_ms - iif(due_by_app = 1, 0, iif(tries = 0 AND run_after_ms > updated_ms, ",
+    shift!("created_ms"),
+    ", ",
+    shift!("updated_ms"),
+    ")),
+    dedup_until_ms = dedup_until_ms - ",
+    shift!("created_ms"),
+    ",
+    created_ms = created_ms - ",
+    shift!("created_ms"),
+    ",
+    age_from_ms = age_from_ms - ",
+    shift!("age_from_ms"),
+    ",
+    updated_ms = updated_ms - ",
+    shift!("updated_ms"),
+    "
+  WHERE state <> 'running' AND state <> 'settled' AND state <> 'parked' AND state <> 'cancelled' AND ",
+    moves!("updated_ms")
+);
+/// The same of what runs. Its lease may have been renewed since.
+const RUNNING: &str = concat!(
+    "UPDATE OR IGNORE onceward_jobs SET
+    run_after_ms = run_after_ms - iif(due_by_app = 1, 0, ",
+    shift!("updated_ms"),
+    "),
+    lease_expires_ms = lease_expires_ms - max(",
+    shift!("updated_ms"),
+    ", ",
+    shift!("o.seen_ms"),
+    "),
+    dedup_until_ms = dedup_until_ms - ",
+    shift!("created_ms"),
+    ",
+    created_ms = created_ms - ",
+    shift!("created_ms"),
+    ",
+    age_from_ms = age_from_ms - ",
+    shift!("age_from_ms"),
+    ",
+    updated_ms = updated_ms - ",
+    shift!("updated_ms"),
+    "
+  FROM onceward_owners o
+  WHERE state = 'running' AND o.nonce = lease_owner AND (",
+    moves!("updated_ms"),
+    " OR ",
+    moves!("o.seen_ms"),
+    ")"
+);
+/// A window suppresses whatever became of the job that opened it.
+const WINDOWS: &str = concat!(
+    "UPDATE OR IGNORE onceward_jobs SET
+    dedup_until_ms = dedup_until_ms - ",
+    shift!("created_ms"),
+    ", created_ms = created_ms - ",
+    shift!("created_ms"),
+    "
+  WHERE dedup IS NOT NULL AND state IN ('settled','parked','cancelled') AND ",
+    moves!("created_ms")
+);
+/// What is in doubt would else grow old only from a time that is yet to come, once it is put back to work.
+const PARKED: &str = concat!(
+    "UPDATE OR IGNORE onceward_jobs SET age_from_ms = age_from_ms - ",
+    shift!("age_from_ms"),
+    "
+  WHERE state = 'parked' AND ",
+    moves!("age_from_ms")
+);
+const OWNERS: &str = concat!(
+    "UPDATE onceward_owners SET seen_ms = seen_ms - ",
+    shift!("seen_ms"),
+    " WHERE ",
+    moves!("seen_ms")
+);
+const HOLDS: &str = concat!(
+    "UPDATE onceward_holds SET
+    until_ms = until_ms - ",
+    shift!("coalesce(until_set_ms, until_ms)"),
+    ",
+    until_set_ms = until_set_ms - ",
+    shift!("until_set_ms"),
+    ",
+    tokens_ms = tokens_ms - ",
+    shift!("tokens_ms")
+);
+const GAPS: &str =
+    concat!("UPDATE onceward_groups SET gap_ms = gap_ms - ", shift!("gap_ms"), " WHERE ", moves!("gap_ms"));
+
+/// What was planned by the clock that was ahead, from `since` on, keeps its distance from now.
+fn set_back(tx: &Tx<'_>, back: i64, since: i64) -> Result<(), StoreError> {
     let shift = |sql: &str| {
-        tx.conn().prepare_cached(sql)?.execute(named_params! { ":back": back, ":now": tx.now().0 })
+        let marks = named_params! { ":back": back, ":since": since, ":now": tx.now().0 };
+        tx.conn().prepare_cached(sql)?.execute(marks)
     };
     let moved = shift(OPEN)?;
     // Before the owners: by them it knows whose leases were renewed since.
-    shift(RUNNING)?;
-    for sql in [WINDOWS, PARKED, OWNERS, HOLDS, GAPS] {
+    for sql in [RUNNING, WINDOWS, PARKED, OWNERS, HOLDS, GAPS] {
         shift(sql)?;
     }
     tx.count("clock_set_backs", 1);

@@ -316,3 +316,30 @@ fn many_small_steps_back_add_up() {
     let off = bench.story("k").job.run_after.0 - NOON.plus(HOUR).0;
     assert!((-3000..-1900).contains(&off), "{off}");
 }
+
+/// Nobody writes for a day after the step, so what was planned before it does not lie ahead of the clock any more.
+#[test]
+fn a_set_back_that_is_seen_late_moves_what_was_planned_before_it_all_the_same() {
+    const DAY: i64 = 86_400_000;
+    for ahead in [0, DAY] {
+        let bench = Bench::new();
+        let later = NewJob { delay: Some(HOUR * 100), ..Bench::job("b", "planned rightly", "{}") };
+        bench.store.enqueue(later, "test").unwrap();
+        bench.clock.advance(HOUR);
+        bench.clock.step(ahead);
+        let opens = NewJob { dedup: Some(("run".into(), HOUR)), ..Bench::job("asked", "opens", "{}") };
+        bench.store.enqueue(opens, "test").unwrap();
+        bench.store.enqueue(NewJob { delay: Some(HOUR), ..Bench::job("b", "delay", "{}") }, "test").unwrap();
+        bench.clock.step(-DAY);
+        bench.clock.advance(HOUR * 25);
+        bench.note_the_time();
+        assert_eq!(bench.set_backs(), 1);
+        let due = |key: &str| bench.clock.now().since(bench.story(key).job.run_after);
+        assert_eq!(due("delay"), HOUR * 24, "it has been due for a day");
+        let again = NewJob { dedup: Some(("run".into(), HOUR)), ..Bench::job("asked", "again", "{}") };
+        assert_eq!(bench.store.enqueue(again, "test").unwrap().word(), "created");
+        // Planned before the clock went ahead, it stays; planned by the clock that was set back, it keeps its 100 hours.
+        let left = bench.story("planned rightly").job.run_after.since(bench.clock.now());
+        assert_eq!(left, HOUR * 74, "{ahead}");
+    }
+}
