@@ -151,3 +151,29 @@ lookup = {{ {lookup}, lag = "0s", authoritative = true, not_found = {{ status = 
         }
     }
 }
+
+#[test]
+fn check_warns_of_a_look_up_that_cannot_prove_what_it_is_said_to() {
+    let kind = |request: &str, path: &str, more: &str| {
+        format!(
+            "request = {{ path = \"/p\", {request} }}\nlookup = {{ path = \"{path}\", reference = \"/data/*/id\"{more} }}\n"
+        )
+    };
+    let wire = "body = { key = \"{$wire_key}\" }";
+    for (kind, says) in [
+        (kind(wire, "/recent", ", authoritative = true"), Some("asks /recent for every job alike")),
+        (kind(wire, "/p?key={$key}", ", authoritative = true"), Some("unless it carries {$wire_key}")),
+        (kind(wire, "/recent", ""), None),
+        (kind(wire, "/p?key={$wire_key}", ", authoritative = true"), None),
+    ] {
+        let h = harness("http://127.0.0.1:9", &kind);
+        let said = h.run(&["check"]).ok().stdout;
+        match says {
+            Some(says) => assert!(said.contains("beware: kind pay") && said.contains(says), "{kind}{said}"),
+            None => assert!(
+                !said.contains("kind pay looks up") && !said.contains("for every job alike"),
+                "{said}"
+            ),
+        }
+    }
+}
