@@ -498,21 +498,23 @@ impl Facts<'_> {
         // A fetch has no terms of its own: what a duplicate's error named was accepted, so it proves nothing anyway.
         let (lag, authoritative) =
             self.terms.lookup.map_or((Duration::ZERO, false), |l| (l.lag, l.authoritative));
+        // One that was asked by a clock that was ahead was asked now, by the clock as it is.
+        let started = outcome.started.min(self.now.wall);
         // The clock was set back since: how long ago it was is not known, so the lag begins anew, and nothing freezes.
-        g.last_sent = g.last_sent.map(|at| at.min(outcome.started));
-        g.not_found_at = g.not_found_at.map(|at| at.min(outcome.started));
+        g.last_sent = g.last_sent.map(|at| at.min(started));
+        g.not_found_at = g.not_found_at.map(|at| at.min(started));
         // Set forward, it must not end the lag: by the boot clock it has to be over as well. A boot clock that lies behind
         // what was written is another boot's, and the lag begins anew.
         let began = began(self.job, outcome, self.now);
         g.last_sent_boot = g.last_sent_boot.map(|at| at.min(self.now.boot));
         g.not_found_boot = g.not_found_boot.map(|at| at.min(self.now.boot));
         let late_enough = |from: Option<Ms>, boot: Option<i64>| {
-            from.is_none_or(|from| outcome.started >= from.plus(lag))
+            from.is_none_or(|from| started >= from.plus(lag))
                 && boot.is_none_or(|boot| began.saturating_sub(boot) >= millis(lag))
         };
         if late_enough(g.last_sent, g.last_sent_boot) && late_enough(g.not_found_at, g.not_found_boot) {
             g.not_found = g.not_found.saturating_add(1);
-            (g.not_found_at, g.not_found_boot) = (Some(outcome.started), Some(self.now.boot));
+            (g.not_found_at, g.not_found_boot) = (Some(started), Some(self.now.boot));
         }
         if g.not_found < 2 {
             let settled = g.not_found_at.max(g.last_sent).map_or(self.now.wall, |from| from.plus(lag));

@@ -77,9 +77,9 @@ impl World {
         self.set_by(-by);
         if rng.bool() {
             self.labour(Verb::Work, rng)?;
-        } else {
-            let _ = self.desk().write(|_| Ok(()));
         }
+        // Whoever writes sees it; a worker may have had nothing to write.
+        let _ = self.desk().write(|_| Ok(()));
         self.check()?;
         let now = self.clock.now().0;
         for row in self.oracle.rows.values().filter(|row| !row.is_over() && !self.disk_trouble) {

@@ -343,3 +343,19 @@ fn a_set_back_that_is_seen_late_moves_what_was_planned_before_it_all_the_same() 
         assert_eq!(left, HOUR * 74, "{ahead}");
     }
 }
+
+/// The look-up was asked while the clock was ahead, and what it found is written down after it was set right.
+#[test]
+fn a_look_up_that_was_asked_by_a_clock_that_was_ahead_is_asked_again_after_its_lag() {
+    let bench = Bench::new();
+    bench.enqueue("forgets-asked", "k");
+    bench.end(bench.claim(), Class::Timeout);
+    bench.clock.advance(Duration::from_secs(200));
+    bench.clock.step(365 * 86_400_000);
+    let claim = bench.claim();
+    assert_eq!(claim.step(), Step::LookUp);
+    bench.clock.step(-365 * 86_400_000);
+    bench.end(claim, Class::NotFound);
+    let due = bench.story("k").job.run_after.since(bench.clock.now());
+    assert!(due <= Duration::from_secs(180), "{due:?}");
+}
