@@ -361,8 +361,9 @@ impl Round<'_> {
         if intent.doubt.is_some() && intent.frozen.is_none() && !kind.terms.external {
             match self.desk.freeze(&job, &intent) {
                 Ok(frozen) => {
-                    self.freeze(job.id, &frozen, &scope, None)?;
-                    (intent.frozen, intent.scope) = (Some(frozen), Some(scope.clone()));
+                    let place = intent.scope.clone().unwrap_or_else(|| scope.clone());
+                    self.freeze(job.id, &frozen, &place, None)?;
+                    (intent.frozen, intent.scope) = (Some(frozen), Some(place));
                 }
                 Err(why) => {
                     self.park(&job, Reason::Invalid, &why, None)?;

@@ -7,7 +7,7 @@
 //! Invariant: `doubt_since_ms` only ever gets earlier, and `doubt_restore` stays the first restore that concerns it, for
 //! every later one does too.
 
-use super::{KindDesk, StoreError, Tx, schema};
+use super::{Desk, KindDesk, StoreError, Tx, schema};
 use crate::clock::Ms;
 use crate::decide::{Now, Plan, numbers_after, plan};
 use crate::intent::{Doubt, Earlier, Intent, Scope, WireStyle, wire_key};
@@ -44,8 +44,58 @@ pub(super) fn of_new_key(tx: &Tx<'_>, job: &NewJob) -> Result<Option<Open>, Stor
 }
 
 /// Puts a new intent in doubt.
-pub(super) fn begin(tx: &Tx<'_>, id: JobId, open: &Open) -> Result<(), StoreError> {
-    put(tx, id, open.since, open.first, open.restored, None, true)
+pub(super) fn begin(tx: &Tx<'_>, id: JobId, kind: &str, open: &Open) -> Result<(), StoreError> {
+    put(tx, id, open.since, open.first, open.restored, None, true)?;
+    scope_of_then(tx, id, kind)
+}
+
+const NOTE_SCOPE: &str = "INSERT INTO onceward_meta (name, value) VALUES ('scope:' || ?1, ?2)
+  ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value <> excluded.value";
+
+/// Where this worker's requests go, a kind: whoever restores a copy of the file can tell whether they still go there.
+pub(super) fn note_scopes(tx: &Tx<'_>, desk: &dyn Desk) -> Result<(), StoreError> {
+    for kind in desk.kinds() {
+        let scope = desk.scope(&kind.kind);
+        tx.conn().prepare_cached(NOTE_SCOPE)?.execute((&kind.kind, text(&scope)?))?;
+    }
+    Ok(())
+}
+
+fn text(scope: &Scope) -> Result<String, StoreError> {
+    serde_json::to_string(&[&scope.send, &scope.lookup])
+        .map_err(|e| StoreError::Sqlite(format!("a scope could not be written as JSON: {e}")))
+}
+
+const OF_COPY: &str = "INSERT INTO onceward_meta (name, value)
+    SELECT 'copy_scope:' || substr(name, 7), value FROM onceward_meta WHERE name LIKE 'scope:%'
+  ON CONFLICT (name) DO UPDATE SET value = '' WHERE value <> excluded.value";
+
+/// Where requests went when the copy was made, and so where the lost file's may have gone. Two files that sent to two
+/// places leave no place to ask at.
+pub(super) fn keep_scopes(tx: &Tx<'_>) -> Result<(), StoreError> {
+    let conn = tx.conn();
+    let in_doubt: bool = conn.query_row(
+        "SELECT EXISTS (SELECT 1 FROM onceward_restores WHERE closed_ms IS NULL)
+           OR EXISTS (SELECT 1 FROM onceward_intents WHERE doubt_since_ms IS NOT NULL AND state <> 'settled')",
+        [],
+        |row| row.get(0),
+    )?;
+    if !in_doubt {
+        conn.execute("DELETE FROM onceward_meta WHERE name LIKE 'copy_scope:%'", [])?;
+    }
+    conn.execute(OF_COPY, [])?;
+    Ok(())
+}
+
+const SCOPE_OF_THEN: &str = "UPDATE onceward_intents SET scope_send = ?2, scope_lookup = ?3
+  WHERE id = ?1 AND scope_send IS NULL AND state <> 'settled'";
+
+/// An intent that was never rendered in this file: its requests, if there were any, went where the kind's went then.
+pub(super) fn scope_of_then(tx: &Tx<'_>, id: JobId, kind: &str) -> Result<(), StoreError> {
+    let Some(kept) = schema::meta(tx.conn(), &format!("copy_scope:{kind}"))? else { return Ok(()) };
+    let [send, lookup]: [String; 2] = serde_json::from_str(&kept).unwrap_or_default();
+    tx.conn().prepare_cached(SCOPE_OF_THEN)?.execute((id.0, send, lookup))?;
+    Ok(())
 }
 
 const PUT: &str =

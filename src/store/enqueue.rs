@@ -217,7 +217,7 @@ pub fn enqueue(
     // A restored file may have lost this very key: then its request may be with the provider already.
     let open = doubt::of_new_key(tx, job)?;
     if let Some(open) = &open {
-        doubt::begin(tx, id, open)?;
+        doubt::begin(tx, id, &job.kind, open)?;
     }
     insert_job(tx, id, job, sequence, open.is_some())?;
     let (stored, intent) = rows::must_load(conn, id)?;

@@ -10,7 +10,7 @@ use super::history::Action;
 use super::life::{self, Life};
 use super::record::Recorder;
 use super::set_aside::{CallOut, set_aside};
-use super::{Store, StoreError, Tx, holds, rows, schema};
+use super::{Store, StoreError, Tx, doubt, holds, rows, schema};
 use crate::clock::Ms;
 use crate::intent::Intent;
 use crate::job::{Job, JobId, Step};
@@ -126,7 +126,9 @@ impl Store {
         let kinds: Vec<&str> = self.desk.kinds().iter().map(|kind| kind.kind.as_str()).collect();
         let kinds = serde_json::to_string(&kinds)
             .map_err(|e| StoreError::Sqlite(format!("the kinds could not be written as JSON: {e}")))?;
+        let desk = Arc::clone(&self.desk);
         let written = self.write(move |tx| {
+            doubt::note_scopes(tx, desk.as_ref())?;
             tx.conn().execute(
                 "INSERT INTO onceward_owners (nonce, name, since_ms, seen_ms, kinds) VALUES (?1, ?2, ?3, ?3, ?4)",
                 (&nonce, &name, tx.now().0, &kinds),
@@ -169,8 +171,9 @@ impl Store {
 
     /// Renews this owner's leases, and keeps the highest time seen.
     pub fn renew(&self, owner: &Owner, lease: Duration) -> Result<(), StoreError> {
-        let nonce = owner.nonce.to_string();
+        let (nonce, desk) = (owner.nonce.to_string(), Arc::clone(&self.desk));
         self.write(move |tx| {
+            doubt::note_scopes(tx, desk.as_ref())?;
             let now = tx.now();
             tx.conn()
                 .prepare_cached(

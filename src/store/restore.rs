@@ -379,6 +379,7 @@ impl Mark<'_> {
         let end = head(conn)?;
         self.numbers(now.since(copied))?;
         self.take_over()?;
+        doubt::keep_scopes(tx)?;
         let restore: i64 = conn
             .prepare_cached(RESTORED)?
             .query_row((copied.0, now.0, &self.how.actor, end.seq), |row| row.get(0))?;
@@ -475,6 +476,7 @@ impl Mark<'_> {
         }
         let live = job.state != State::Cancelled;
         doubt::put(tx, id, copied, restore, tx.now(), Some(self.recorder.now.boot), live)?;
+        doubt::scope_of_then(tx, id, &job.kind)?;
         let moves = matches!(job.state, State::Ready | State::Scheduled | State::Unknown);
         let external = kind.is_some_and(|kind| kind.terms.external);
         let mut state = job.state;

@@ -276,7 +276,7 @@ impl World {
             ensure!(!paused, "{} was claimed though {scope} {name} is paused", job.key);
         }
         let (Some(group), Some(sequence)) = (&job.group, job.sequence) else { return Ok(()) };
-        if claim.intent().generation.unknown {
+        if claim.intent().in_doubt() {
             return Ok(());
         }
         for place in 1..sequence {

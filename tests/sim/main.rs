@@ -14,6 +14,7 @@ mod ops;
 mod oracle;
 mod people;
 mod provider;
+mod restores;
 mod run;
 mod setup;
 mod world;

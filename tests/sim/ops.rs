@@ -76,6 +76,20 @@ pub enum Verb {
     Undone,
     /// The config changes for whoever starts from now on.
     Config,
+    /// The file is copied while everybody goes on.
+    Backup,
+    /// The file is lost, and a copy takes its place.
+    Restore,
+    /// An app asks again for what only a lost file knew.
+    AskAgain,
+    /// A person says what is true of the time between copy and restore.
+    Speak,
+    /// A person resumes what a restore paused.
+    ResumeAll,
+    /// An earlier word of a person's comes once more: a repeated request, an old page.
+    LateWord,
+    /// The account's credential is replaced while calls are under way.
+    Swap,
 }
 
 /// One step: what, and from what its own draws come.
@@ -117,10 +131,17 @@ pub fn draw(setup: &Setup, rng: &mut Rng) -> Vec<Op> {
         (Cancel, 2),
         (Confirm, 2),
         (Note, 1),
+        (LateWord, 2),
         (Pause, 1),
         (Skip, 1),
         (Config, 2),
     ];
+    if setup.restores {
+        weights.extend([(Backup, 4), (Restore, 3), (AskAgain, 6), (Speak, 2), (ResumeAll, 3)]);
+    }
+    if setup.swaps {
+        weights.push((Swap, 2));
+    }
     if setup.clocks {
         others.extend([(SetClock, 4), (Blink, 3)]);
     }

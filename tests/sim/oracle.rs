@@ -46,6 +46,8 @@ pub struct Row {
     pub run_after: i64,
     pub claimable: bool,
     pub frozen: Option<String>,
+    /// In doubt since the file was restored.
+    pub doubt: bool,
 }
 
 impl Row {
@@ -58,7 +60,7 @@ impl Row {
 const ROWS: &str = "SELECT i.id, i.key, i.kind, hex(i.content_hash), coalesce(i.amount_minor, -1), i.state, i.generation,
     i.wire_key, i.unknown, i.accepted, i.reference, i.confirmed_ms, j.state, j.attempts, j.max_attempts, j.tries,
     j.park_reason, j.group_name, j.sequence, j.passed_over, j.lease_phase, j.lease_token, j.run_after_ms, j.claimable,
-    CAST(i.frozen_body AS TEXT)
+    CAST(i.frozen_body AS TEXT), i.doubt_since_ms IS NOT NULL
   FROM onceward_intents i JOIN onceward_jobs j ON j.id = i.id WHERE ?1 IS NULL OR i.id = ?1 ORDER BY i.id";
 
 /// One row of history.
@@ -106,6 +108,18 @@ impl Oracle {
         }
     }
 
+    /// A copy has taken the file's place: what it says is taken as it is, and judged from here on.
+    pub fn anew(path: &Path, before: &Oracle, acked: BTreeSet<String>) -> Oracle {
+        let mut oracle = Oracle::new(path);
+        oracle.hash = before.hash.clone();
+        oracle.acked = acked;
+        if let Err(e) = oracle.history() {
+            panic!("the copy's history: {e}");
+        }
+        oracle.rows = oracle.read(None).into_iter().map(|r| (r.id, r)).collect();
+        oracle
+    }
+
     pub fn by_key(&self, key: &str) -> Option<&Row> {
         self.rows.values().find(|r| r.key == key)
     }
@@ -144,6 +158,7 @@ impl Oracle {
                 run_after: r.get(22)?,
                 claimable: r.get(23)?,
                 frozen: r.get(24)?,
+                doubt: r.get(25)?,
             })
         };
         statement.query_map([id], row).unwrap().collect::<Result<_, _>>().unwrap()
@@ -243,7 +258,8 @@ impl Oracle {
         let (key, state, istate) = (&row.key, row.state.as_str(), row.istate.as_str());
         let effects: Vec<_> = bank.effects(key).collect();
         ensure!(effects.len() <= 1, "{key} took effect {} times: {effects:?}", effects.len());
-        if matches!(istate, "pending" | "rejected" | "cancelled") {
+        // What the lost file did stands, and this one does not know of it.
+        if matches!(istate, "pending" | "rejected" | "cancelled") && !row.doubt {
             ensure!(effects.is_empty(), "{key} is {istate} and took effect: {effects:?}");
             ensure!(
                 !row.unknown || istate == "rejected" || state == "cancelled",
@@ -268,7 +284,7 @@ impl Oracle {
         }
         ensure!(state != "settled" || istate == "settled", "{key}: job settled, intent {istate}");
         ensure!(
-            state != "unknown" || (istate == "requested" && row.unknown),
+            state != "unknown" || (istate == "requested" && (row.unknown || row.doubt)),
             "{key} is unknown and {istate}"
         );
         let certain = matches!(state, "scheduled" | "ready");
@@ -299,7 +315,7 @@ impl Oracle {
         );
         ensure!(!doubt || istate == "requested", "{key} is parked {:?} and {istate}", row.reason);
         ensure!(
-            row.reason.as_deref() != Some("rejected") || istate == "rejected",
+            row.reason.as_deref() != Some("rejected") || istate == "rejected" || row.doubt,
             "{key}: rejected and {istate}"
         );
         ensure!(setup.kind(&row.kind).is_some(), "{key} has a kind {}", row.kind);
@@ -345,7 +361,12 @@ impl Oracle {
             );
         }
         ensure!(row.generation >= before.generation, "the generation of {key} fell");
-        ensure!(row.generation <= before.generation + 1, "{key} skipped a generation");
+        ensure!(row.generation <= before.generation + 1 || before.doubt, "{key} skipped a generation");
+        let ended = fresh.iter().any(|l| l.detail.as_deref().is_some_and(|d| d.contains("all generations")));
+        ensure!(
+            !before.doubt || row.doubt || row.istate == "settled" || ended,
+            "{key} is not in doubt since the restore any more, and nobody spoke of all generations"
+        );
         ensure!(row.lease_token >= before.lease_token, "the token of {key} fell");
         let said = |action: &str| fresh.iter().any(|l| l.action == action);
         let moved = before.state != row.state && !quiet(&before.state, &row.state);
@@ -377,6 +398,9 @@ impl Oracle {
     /// A new generation needs proof that the one before had no effect.
     fn generation(&self, setup: &Setup, before: &Row, row: &Row, fresh: &[&Line]) -> Result<(), String> {
         let proof = fresh.iter().any(|l| match (l.action.as_str(), l.class.as_deref()) {
+            ("resolve", _) if before.doubt => {
+                l.detail.as_deref().is_some_and(|d| d.contains("all generations"))
+            }
             ("resolve", _) => l.detail.as_deref().is_some_and(|d| d.starts_with("not-applied")),
             ("replay", _) => {
                 before.istate == "rejected" || (l.detail.is_some() && before.istate == "pending")
@@ -398,10 +422,15 @@ impl Oracle {
         let since = lines.iter().rposition(|l| {
             let left = !matches!(l.class.as_deref(), Some("not_sent" | "auth"));
             // A crash may have been a look-up's.
-            matches!(l.action.as_str(), "resolve" | "replay") || (l.action == "request" && left)
+            let restored =
+                l.action == "release" && l.detail.as_deref().is_some_and(|d| d.starts_with("restored"));
+            matches!(l.action.as_str(), "resolve" | "replay") || (l.action == "request" && left) || restored
         });
         let nothing = lines[since.unwrap_or(0)..].iter().filter(|l| l.class.as_deref() == Some("not_found"));
-        authoritative && !before.accepted && nothing.count() >= 2
+        // Only what asks by the key sees the lost file's other generations, and only if it shows what is not final.
+        let for_all =
+            setup.kind(&before.kind).and_then(|k| k.lookup).is_some_and(|l| l.by_key && l.lists_pending);
+        authoritative && !before.accepted && nothing.count() >= 2 && (for_all || !before.doubt)
     }
 
     /// One decision against the table of outcomes.
@@ -416,12 +445,14 @@ impl Oracle {
         let allowed = match (line.action.as_str(), class) {
             ("request" | "lookup", "ok") => matches!(to, "settled" | "parked"),
             ("request" | "lookup", "accepted") => asked,
-            ("request", "not_sent" | "throttled" | "auth") if before.unknown => to == "unknown",
+            ("request", "not_sent" | "throttled" | "auth") if before.unknown || before.doubt => {
+                to == "unknown"
+            }
             ("request", "not_sent" | "throttled" | "auth") => again || to == "parked",
             ("request", "timeout" | "interrupted" | "server_error" | "bad_response" | "in_progress") => asked,
             ("request", "key_mismatch") => asked,
             ("request", "redirected") => {
-                if before.unknown {
+                if before.unknown || before.doubt {
                     asked
                 } else {
                     to == "parked"
@@ -429,7 +460,7 @@ impl Oracle {
             }
             ("request", "rejected") => asked || (again && kind.is_some_and(|k| k.retry_on)),
             ("crash", "crashed") => asked || (again && forgets && line.phase.as_deref() == Some("claimed")),
-            ("lookup", "rejected") => to == "parked" && row.istate == "rejected",
+            ("lookup", "rejected") => to == "parked" && (row.istate == "rejected" || row.doubt),
             ("lookup", "not_found") => asked || (again && looks.is_some_and(|l| l.authoritative)),
             ("lookup", "lookup_failed") => asked,
             ("late_result", _) => {
@@ -438,7 +469,7 @@ impl Oracle {
             ("cancel", "") => to == "cancelled",
             ("confirm", "") => to == "settled",
             ("park", "") => to == "parked",
-            ("release", "") => again || to == "unknown",
+            ("release", "") => again || to == "unknown" || to == line.from.as_deref().unwrap_or_default(),
             ("resolve", "") => matches!(to, "settled" | "cancelled") || again,
             ("replay", "") => again || to == "unknown",
             ("enqueue" | "note", "") => true,

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use onceward::clock::Clock;
 use onceward::config::Request;
 use onceward::job::{Code, JobId};
-use onceward::store::{Amendment, Enqueued, PauseScope, Resolution, StoreError};
+use onceward::store::{About, Amendment, Enqueued, PauseScope, Resolution, StoreError, Word};
 use std::time::Duration;
 
 /// Two are numbered by the app, two by arrival.
@@ -33,7 +33,10 @@ impl World {
     /// A door, and what it must answer.
     pub fn ask(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
         let (key, mut asked) = match verb {
-            Verb::Enqueue => (format!("job:{}", self.asked.len() + 1), self.fresh(rng)),
+            Verb::Enqueue => {
+                self.keys += 1;
+                (format!("job:{}", self.keys), self.fresh(rng))
+            }
             _ => match self.pick_key(rng) {
                 Some(key) => (key.clone(), self.asked[&key].clone()),
                 None => return Ok(()),
@@ -42,9 +45,21 @@ impl World {
         if verb == Verb::Mismatch {
             asked.amount += 1;
         }
-        let now = self.clock.boot_ms();
         let dedup = (verb == Verb::Enqueue && rng.u8(..5) == 0)
             .then(|| (format!("d{}", rng.u8(..2)), Duration::from_secs(rng.u64(10..1000))));
+        self.ask_for(key, asked, dedup, verb == Verb::Mismatch, rng)
+    }
+
+    /// `mismatch`: the content is not the key's.
+    pub fn ask_for(
+        &mut self,
+        key: String,
+        asked: Asked,
+        dedup: Option<(String, Duration)>,
+        mismatch: bool,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        let now = self.clock.boot_ms();
         let request = Request {
             kind: asked.kind.clone(),
             payload: format!(r#"{{"amount_minor":{}}}"#, asked.amount),
@@ -65,14 +80,15 @@ impl World {
         let answer = self.desk().enqueue(job, "app");
         match (&answer, &known) {
             (Ok(Enqueued::Duplicate(_)), Some(_)) => {
-                ensure!(verb != Verb::Mismatch, "{key}: other content is a duplicate")
+                ensure!(!mismatch, "{key}: other content is a duplicate")
             }
             (Err(StoreError::Refused(r)), Some(row)) if r.code == Code::KeyMismatch => {
                 let amended = self.amended.contains(&row.id);
-                ensure!(verb == Verb::Mismatch || amended, "{key}: the same content is refused: {r}");
+                ensure!(mismatch || amended, "{key}: the same content is refused: {r}");
             }
             (Ok(Enqueued::Created(_)), None) => {
                 ensure!(!must || self.disk_trouble, "{key} was made inside another's window");
+                self.first_asked.entry(key.clone()).or_insert_with(|| asked.clone());
                 self.asked.insert(key.clone(), asked);
                 self.windows.extend(window);
             }
@@ -160,21 +176,60 @@ impl World {
             (Verb::Resolve, Some(reference)) => {
                 self.desk().resolve(id, Resolution::Settled(reference), None, "human")
             }
-            (Verb::Resolve, None) if rng.bool() => {
-                self.desk().resolve(id, Resolution::NotApplied, None, "human")
-            }
             (Verb::Resolve, None) => {
-                self.desk().resolve(id, Resolution::Rejected("no".into()), Some("looked".into()), "human")
+                let says = match rng.bool() {
+                    true => Resolution::NotApplied,
+                    false => Resolution::Rejected("no".into()),
+                };
+                // As the page showed it a while ago, or as it is.
+                let generation = u32::try_from(row.generation).map_err(|e| e.to_string())?;
+                let about = match row.doubt && says == Resolution::NotApplied && rng.u8(..4) > 0 {
+                    true => About::All,
+                    false => About::Generation(generation),
+                };
+                let again = says == Resolution::NotApplied && about != About::All;
+                let answer = self.desk().resolve(id, Word { says, about }, Some("looked".into()), "human");
+                // Of one that was refused nobody says so again without another look.
+                if again && !matches!(answer, Err(StoreError::Refused(_))) {
+                    self.said.push((row.key.clone(), generation));
+                }
+                answer
             }
             (Verb::Confirm, Some(reference)) => self.desk().confirm(id, &reference, "human"),
             (Verb::Confirm, None) => return Ok(()),
             (Verb::Cancel, _) => self.desk().cancel(id, "human"),
             (_, effect) => self.desk().note(id, "seen", effect.filter(|_| rng.bool()), "human"),
         };
+        let gives_up = matches!(verb, Verb::Amend | Verb::Cancel)
+            || (verb == Verb::Resolve && self.oracle.now(row.id).is_some_and(|now| now.istate != "settled"));
+        self.words += u64::from(gives_up);
         match answer {
             Ok(_) => Ok(()),
             Err(e) => self.excuse(&e),
         }
+    }
+
+    /// A word that was true when it was said comes once more, about the generation that it was about.
+    pub fn late_word(&mut self, rng: &mut Rng) -> Result<(), String> {
+        let n = self.said.len();
+        let Some((key, generation)) = (n > 0).then(|| self.said[rng.usize(..n)].clone()) else {
+            return Ok(());
+        };
+        let Some(row) = self.oracle.by_key(&key).cloned() else { return Ok(()) };
+        let word = Word { says: Resolution::NotApplied, about: About::Generation(generation) };
+        let was = row.generation;
+        match self.desk().resolve(JobId(row.id), word, None, "human") {
+            Ok(_) | Err(StoreError::Refused(_)) => {}
+            Err(e) => self.excuse(&e)?,
+        }
+        let over = was > i64::from(generation) || row.doubt;
+        let now = self.oracle.now(row.id).ok_or("the job is gone")?;
+        ensure!(
+            !over || now.generation == was,
+            "an old word about {key} began generation {}",
+            now.generation
+        );
+        Ok(())
     }
 
     pub fn steer(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {

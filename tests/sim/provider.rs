@@ -284,8 +284,19 @@ impl Bank {
         }
         let here = host(wire);
         let found = |o: &&Object| o.host == here;
+        let shows = |o: &Object| {
+            let kind = setup.kinds.iter().find(|k| here.contains(&k.name));
+            let lists = kind.and_then(|k| k.lookup).is_none_or(|l| l.lists_pending);
+            o.seen_from <= now && !o.hidden && (lists || o.pending_until <= now)
+        };
+        if let Some((_, asked)) = wire.url.split_once("?reference=") {
+            let asked = asked.replace("%3A", ":");
+            let all = self.objects.iter().filter(found).filter(|o| o.key == asked && shows(o));
+            let list: Vec<String> = all.map(|o| shown(o, now)).collect();
+            return Ok(answer(200, format!(r#"{{"data":[{}]}}"#, list.join(","))));
+        }
         if let Some((_, asked)) = wire.url.split_once("?wire=") {
-            let seen = |o: &&Object| o.wire == asked && o.seen_from <= now && !o.hidden;
+            let seen = |o: &&Object| o.wire == asked && shows(o);
             let object = self.objects.iter().rev().filter(found).find(seen);
             if object.is_none() {
                 self.fault("look-up finds nothing");
@@ -310,9 +321,11 @@ fn with(mut answer: Answer, name: &str, value: &str) -> Answer {
     answer
 }
 
-/// The host that a request goes to.
+/// Where a request goes: the host, and whose account it is by the credential.
 pub fn host(wire: &Wire<'_>) -> String {
-    wire.url.split('/').nth(2).unwrap_or_default().to_string()
+    let host = wire.url.split('/').nth(2).unwrap_or_default();
+    let credential = wire.headers.iter().find(|(name, ..)| name.eq_ignore_ascii_case("authorization"));
+    format!("{host} {}", credential.map_or("", |(_, value, _)| value))
 }
 
 fn shown(object: &Object, now: i64) -> String {

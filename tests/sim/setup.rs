@@ -24,6 +24,18 @@ impl Family {
 pub struct LookUp {
     pub lag: Duration,
     pub authoritative: bool,
+    /// It asks by the business key, and so finds the objects of all generations.
+    pub by_key: bool,
+    /// It shows what is merely accepted.
+    pub lists_pending: bool,
+}
+
+impl LookUp {
+    fn draw(lag: Duration, rng: &mut Rng) -> LookUp {
+        let lists_pending = rng.u8(..4) > 0;
+        // What hides what is accepted is no authority: an answer that is lost says so to nobody.
+        LookUp { lag, authoritative: rng.u8(..3) > 0 && lists_pending, by_key: rng.bool(), lists_pending }
+    }
 }
 
 /// One kind with a provider of its own.
@@ -58,6 +70,9 @@ pub struct Setup {
     /// Whether clocks are set, disks fill up and commits fail in this run.
     pub clocks: bool,
     pub disk: bool,
+    /// Whether the file is lost and restored, and whether credentials are replaced.
+    pub restores: bool,
+    pub swaps: bool,
     pub steps: usize,
 }
 
@@ -76,6 +91,8 @@ impl Setup {
             rubbish: [0, 5, 20][rng.usize(..3)],
             clocks: rng.bool(),
             disk: rng.u8(..5) < 2,
+            restores: rng.bool(),
+            swaps: rng.u8(..4) == 0,
             steps: rng.usize(30..90),
         }
     }
@@ -99,7 +116,7 @@ impl KindSetup {
             family: Family::ALL[rng.usize(..5)],
             window: Duration::from_secs([60, 600, 3600, 86_400][rng.usize(..4)]),
             forgets_after: [1, 1, 2][rng.usize(..3)],
-            lookup: (rng.u8(..3) > 0).then_some(LookUp { lag, authoritative: rng.bool() }),
+            lookup: (rng.u8(..3) > 0).then(|| LookUp::draw(lag, rng)),
             max_attempts: rng.u32(2..8),
             max_age: Duration::from_secs([300, 7200, 259_200, 259_200][rng.usize(..4)]),
             skip: rng.bool(),
@@ -128,8 +145,13 @@ impl KindSetup {
         let statuses =
             r#"status = "/status", settled = ["paid"], pending = ["processing"], rejected = ["failed"]"#;
         let lookup = self.lookup.map_or(String::new(), |l| {
+            let asks = if l.by_key { "reference={$key}" } else { "wire={$wire_key}" };
+            let statuses = match l.lists_pending {
+                true => statuses.to_string(),
+                false => statuses.replace(r#"pending = ["processing"], "#, ""),
+            };
             format!(
-                "lookup = {{ path = \"/v1/payouts?wire={{$wire_key}}\", reference = \"/data/0/id\", amount = \"/data/0/amount\", {}, lag = \"{}s\", authoritative = {}, not_found = {{ status = 404, code = \"/error\", is = \"none\" }} }}\n",
+                "lookup = {{ path = \"/v1/payouts?{asks}\", reference = \"/data/0/id\", amount = \"/data/0/amount\", {}, lag = \"{}s\", authoritative = {}, not_found = {{ status = 404, code = \"/error\", is = \"none\" }} }}\n",
                 statuses.replace("/status", "/data/0/status"),
                 l.lag.as_secs(),
                 l.authoritative

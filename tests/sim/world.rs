@@ -8,6 +8,7 @@ use crate::ops::{Op, Verb};
 use crate::oracle::{Oracle, Row, ensure};
 use crate::people::GROUPS;
 use crate::provider::Bank;
+use crate::restores::{Copy, Since};
 use crate::setup::Setup;
 use fastrand::Rng;
 use onceward::clock::{Clock, ManualClock, Ms};
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const SECRET: &str = "s3cret-of-the-simulation";
+pub const OTHER_SECRET: &str = "s3cond-of-the-simulation";
 const NOON: Ms = Ms(1_800_000_000_000);
 pub const LEASE: Duration = Duration::from_secs(60);
 
@@ -54,6 +56,15 @@ pub struct Running {
     pub forsaken: bool,
     /// Jobs whose result could not be written: it claims nothing until it is.
     pub unheard: BTreeSet<JobId>,
+    /// The config that it started with.
+    pub version: u32,
+}
+
+impl Running {
+    /// Does it work by this config? Then it tells the file where its requests go, as it does at each renewal.
+    pub fn tells_its_scopes(&self, version: u32) -> bool {
+        self.version == version && self.store.renew(&self.owner, LEASE).is_ok()
+    }
 }
 
 /// What was asked for under a key.
@@ -68,6 +79,7 @@ pub struct Asked {
 }
 
 /// A dedup window.
+#[derive(Clone)]
 pub struct Window {
     pub kind: String,
     pub id: String,
@@ -93,7 +105,7 @@ const SLACK: i64 = 2000;
 
 pub struct World {
     pub setup: Setup,
-    dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
     pub path: PathBuf,
     pub clock: Arc<ManualClock>,
     pub bank: RefCell<Bank>,
@@ -102,7 +114,7 @@ pub struct World {
     /// The command line's store, of whoever asks and of the operator.
     pub desk: Option<Store>,
     pub trade: Arc<Trade>,
-    version: u32,
+    pub version: u32,
     pub asked: BTreeMap<String, Asked>,
     pub amended: BTreeSet<i64>,
     pub windows: Vec<Window>,
@@ -114,7 +126,22 @@ pub struct World {
     pub paused: BTreeSet<(String, String)>,
     /// An error of the file has been made on purpose, so callers may hear of it.
     pub disk_trouble: bool,
-    opened: u64,
+    pub opened: u64,
+    pub copies: Vec<Copy>,
+    /// Keys that only a lost file knew.
+    pub lost: BTreeMap<String, Asked>,
+    /// What was asked for under a key the first time.
+    pub first_asked: BTreeMap<String, Asked>,
+    /// How often a person gave something up, or the config or a credential changed.
+    pub words: u64,
+    /// The restores that are not closed, each as it was at its copy.
+    pub open: Vec<Since>,
+    /// Words about a generation that were said once: key and generation.
+    pub said: Vec<(String, u32)>,
+    /// Keys that were ever given.
+    pub keys: usize,
+    /// The other credential is in use.
+    pub swapped: bool,
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -152,6 +179,14 @@ impl World {
             paused: BTreeSet::new(),
             disk_trouble: false,
             opened: 0,
+            copies: Vec::new(),
+            lost: BTreeMap::new(),
+            first_asked: BTreeMap::new(),
+            words: 0,
+            open: Vec::new(),
+            said: Vec::new(),
+            keys: 0,
+            swapped: false,
             counts: BTreeMap::new(),
         };
         for _ in 1..world.setup.workers {
@@ -205,6 +240,13 @@ impl World {
     fn apply(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
         match verb {
             Verb::Enqueue | Verb::Repeat | Verb::Mismatch => return self.ask(verb, rng),
+            Verb::Backup => return self.backup(),
+            Verb::Restore => return self.restore(rng),
+            Verb::AskAgain => return self.ask_again(rng),
+            Verb::Speak => return self.speak(rng),
+            Verb::ResumeAll => return self.resume_all(),
+            Verb::LateWord => return self.late_word(rng),
+            Verb::Swap => self.swap_credential(),
             Verb::Replay | Verb::Amend | Verb::Resolve | Verb::Cancel | Verb::Confirm | Verb::Note => {
                 return self.operate(verb, rng);
             }
@@ -253,7 +295,7 @@ impl World {
         Ok(())
     }
 
-    fn every_store(&mut self, fault: fn(&Store)) {
+    pub fn every_store(&mut self, fault: fn(&Store)) {
         self.disk_trouble = true;
         self.workers.iter().flatten().map(|w| &w.store).chain(&self.desk).for_each(fault);
     }
@@ -274,6 +316,11 @@ impl World {
         self.version = version;
         let config = Arc::new(self.setup.config(version, self.dir.path()));
         self.trade = Arc::new(Trade::new(config, self.clock.clone()));
+        self.words += 1;
+        self.reopen();
+    }
+
+    pub fn reopen(&mut self) {
         self.desk = None;
         self.opened += 1;
         self.desk = Some(open(&self.path, &self.clock, &self.trade, self.opened).unwrap());
@@ -293,7 +340,8 @@ impl World {
             let providers = Providers::new(config, self.clock.clone());
             let hands = Vec::new();
             let (frozen, forsaken, unheard) = (false, false, BTreeSet::new());
-            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, unheard })
+            let version = self.version;
+            Ok(Running { store, providers, owner, lock, hands, frozen, forsaken, unheard, version })
         };
         match started() {
             Ok(running) => self.workers[free] = Some(running),
