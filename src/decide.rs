@@ -531,7 +531,9 @@ impl Facts<'_> {
         }
         let same_place = self.intent.scope.as_ref() == Some(self.scope);
         if let Some(doubt) = &self.intent.doubt {
-            if !self.proves_for_all() || g.accepted || !same_place || self.terms.external || self.spent() {
+            // Too old to go out, and each further generation would be asked about once more.
+            let too_late = self.spent() || self.aged(self.now.wall);
+            if too_late || !self.proves_for_all() || g.accepted || !same_place || self.terms.external {
                 return left_to_a_person(g);
             }
             let proved = Generation { proved: true, ..next_generation(&g, Some(doubt)) };

@@ -77,7 +77,11 @@ impl World {
         for row in stuck {
             let story = self.desk().story(&row.key).map_err(|e| e.to_string())?.ok_or("no story")?;
             let waits = row.state == "waiting" && story.blocked_by.is_some();
-            ensure!(waits, "never done: {row:?}");
+            let last = story.history.iter().rev().take(5);
+            let last: Vec<String> = last
+                .map(|e| format!("{} {:?} {:?} to {:?} at {}", e.action, e.class, e.error, e.to, e.at))
+                .collect();
+            ensure!(waits, "never done: {row:?}; the last of it first: {last:#?}");
         }
         Ok(())
     }

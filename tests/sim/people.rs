@@ -189,8 +189,8 @@ impl World {
                 };
                 let again = says == Resolution::NotApplied && about != About::All;
                 let answer = self.desk().resolve(id, Word { says, about }, Some("looked".into()), "human");
-                // Of one that was refused nobody says so again without another look.
-                if again && !matches!(answer, Err(StoreError::Refused(_))) {
+                // What was not taken nobody says again without another look.
+                if again && answer.is_ok() {
                     self.said.push((row.key.clone(), generation));
                 }
                 answer
