@@ -115,7 +115,11 @@ impl World {
                 }
                 Ok(())
             }
-            Err(e) => self.excuse(&e),
+            Err(e) => {
+                // Some of them may go on by now.
+                self.paused.clear();
+                self.excuse(&e)
+            }
         }
     }
 
