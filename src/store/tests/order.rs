@@ -391,7 +391,10 @@ impl World {
             }
             for row in rows.iter().filter(|r| r.state == State::Parked) {
                 let done = self.bench.store.cancel(row.id, "test").or_else(|_| {
-                    self.bench.store.resolve(row.id, Resolution::Rejected("no".into()), None, "test")
+                    let (story, says) =
+                        (self.bench.store.story_of(row.id)?, Resolution::Rejected("no".into()));
+                    let about = About::Generation(story.intent.generation.number);
+                    self.bench.store.resolve(row.id, Word { says, about }, None, "test")
                 });
                 done.unwrap();
             }
