@@ -53,6 +53,7 @@ mod cards;
 mod crash;
 mod descriptors;
 mod escapes;
+mod eyes;
 mod log_buffer;
 mod pace;
 mod process;

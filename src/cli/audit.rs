@@ -4,6 +4,7 @@ use super::output::talk;
 use super::upkeep::on_record;
 use super::{CliError, Context, Opened, find};
 use crate::clock::Ms;
+use crate::eyes::{self, cell};
 use crate::intent::hex;
 use crate::job::{Code, Refusal};
 use crate::store::events::EventAction;
@@ -325,7 +326,7 @@ fn write(
     let bar = bar(context, "export");
     bar.set_length(store.chain_head()?.seq.max(0).unsigned_abs());
     let mut out = BufWriter::new(out);
-    let mut table = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let mut table = quoted_table();
     if format == Format::Csv {
         table.write_record(HEADER).map_err(|e| io(e.into()))?;
     }
@@ -337,8 +338,8 @@ fn write(
         for row in &page {
             match format {
                 Format::Jsonl => {
-                    serde_json::to_writer(&mut out, row).map_err(|e| io(e.into()))?;
-                    out.write_all(b"\n").map_err(io)?;
+                    let line = eyes::json(row).map_err(|e| io(e.into()))?;
+                    writeln!(out, "{line}").map_err(io)?;
                 }
                 Format::Csv => table.write_record(cells(row)).map_err(|e| io(e.into()))?,
             }
@@ -346,7 +347,7 @@ fn write(
         if format == Format::Csv {
             table.flush().map_err(io)?;
             out.write_all(table.get_ref()).map_err(io)?;
-            table = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+            table = quoted_table();
         }
         bar.set_position(after.max(0).unsigned_abs());
     }
@@ -376,8 +377,8 @@ fn write_events(
         for row in &page {
             match format {
                 Format::Jsonl => {
-                    serde_json::to_writer(&mut out, row).map_err(|e| io(e.into()))?;
-                    out.write_all(b"\n").map_err(io)?;
+                    let line = eyes::json(row).map_err(|e| io(e.into()))?;
+                    writeln!(out, "{line}").map_err(io)?;
                 }
                 Format::Csv => line(&mut out, &event_cells(row)).map_err(io)?,
             }
@@ -387,9 +388,15 @@ fn write_events(
     Ok(count)
 }
 
+/// A table whose cells are quoted: where a semicolon parts cells, one in a text would begin another cell, and a formula.
+fn quoted_table() -> csv::Writer<Vec<u8>> {
+    let quoted = csv::QuoteStyle::NonNumeric;
+    csv::WriterBuilder::new().has_headers(false).quote_style(quoted).from_writer(Vec::new())
+}
+
 /// One line of CSV.
 fn line(out: &mut impl Write, cells: &[String]) -> std::io::Result<()> {
-    let mut table = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let mut table = quoted_table();
     table.write_record(cells)?;
     table.flush()?;
     out.write_all(table.get_ref())
@@ -411,15 +418,15 @@ const EVENT_HEADER: [&str; 12] = [
 ];
 
 fn event_cells(row: &EventExport) -> [String; 12] {
-    let text = |t: &Option<String>| safe(t.as_deref().unwrap_or_default());
+    let text = |t: &Option<String>| cell(t.as_deref().unwrap_or_default());
     [
         row.seq.to_string(),
         row.at.clone(),
-        safe(&row.actor),
+        cell(&row.actor),
         text(&row.origin),
         row.action.clone(),
         row.scope.clone(),
-        safe(&row.name),
+        cell(&row.name),
         row.sequence.map(|n| n.to_string()).unwrap_or_default(),
         text(&row.why),
         text(&row.detail),
@@ -453,13 +460,13 @@ const HEADER: [&str; 20] = [
 
 fn cells(row: &ExportRow) -> [String; 20] {
     let number = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
-    let text = |t: &Option<String>| safe(t.as_deref().unwrap_or_default());
+    let text = |t: &Option<String>| cell(t.as_deref().unwrap_or_default());
     [
         row.seq.to_string(),
         row.at.clone(),
         row.job.to_string(),
-        safe(&row.key),
-        safe(&row.kind),
+        cell(&row.key),
+        cell(&row.kind),
         row.action.clone(),
         number(row.attempt),
         text(&row.from),
@@ -471,28 +478,9 @@ fn cells(row: &ExportRow) -> [String; 20] {
         text(&row.detail),
         number(row.run_after_ms),
         number(row.started_ms),
-        safe(&row.actor),
+        cell(&row.actor),
         text(&row.record),
         row.content_hash.clone(),
         row.chain.clone(),
     ]
-}
-
-/// A cell that no spreadsheet takes for a formula: those begin with one of these signs.
-fn safe(text: &str) -> String {
-    let risky = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '|', '%']);
-    if risky { format!("'{text}") } else { text.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_cell_is_a_formula() {
-        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "%0A", "|cmd"] {
-            assert_eq!(safe(text), format!("'{text}"));
-        }
-        assert_eq!(safe("payout:INV-1"), "payout:INV-1");
-    }
 }

@@ -1,6 +1,7 @@
 //! `pause`, `resume`, `group show`, `group skip`
 
 use super::{CliError, Context, actor};
+use crate::eyes;
 use crate::job::{Code, Refusal};
 use crate::store::{GroupStory, Pause, PauseScope};
 use crate::view;
@@ -162,7 +163,7 @@ fn tell(story: &GroupStory) -> String {
         story.waiting
     )];
     if let Some(pause) = &story.paused {
-        let why = pause.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let why = pause.why.as_deref().map(|why| format!(": {}", eyes::line(why))).unwrap_or_default();
         lines.push(format!("paused since {} by {}{why}", pause.since, pause.by));
     }
     if let Some(blocked_by) = &story.blocked_by {

@@ -4,6 +4,7 @@ use super::{CliError, Context, known_class};
 use crate::clock::Ms;
 use crate::config::Config;
 use crate::door;
+use crate::eyes;
 use crate::intent::IntentState;
 use crate::job::{JobId, State};
 use crate::store::{Filter, PauseScope, Stats, Story};
@@ -111,7 +112,7 @@ fn tell(story: &Story, external: bool) -> String {
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             // Writing to a string cannot fail.
-            let _ = writeln!(out, "  {name:<11} {value}");
+            let _ = writeln!(out, "  {name:<11} {}", eyes::line(&value));
         }
     };
     let currency = intent.currency.as_deref().unwrap_or("");
@@ -158,7 +159,11 @@ fn tell(story: &Story, external: bool) -> String {
         let to = e.to.map(|s| format!(" -> {s}")).unwrap_or_default();
         let class = e.class.map(|c| format!(" {c}")).unwrap_or_default();
         let status = e.http_status.map(|s| format!(" ({s})")).unwrap_or_default();
-        let why = [&e.error, &e.detail].into_iter().flatten().map(|w| format!(": {w}")).collect::<String>();
+        let why = [&e.error, &e.detail]
+            .into_iter()
+            .flatten()
+            .map(|w| format!(": {}", eyes::line(w)))
+            .collect::<String>();
         let why = why.replace('\n', " ");
         let _ = writeln!(out, "    {}  {}{class}{status}{to}{why}  [{}]", e.at, e.action, e.actor);
     }
@@ -240,7 +245,7 @@ fn figures(stats: &Stats) -> String {
         }
     }
     for (name, p) in &stats.providers {
-        let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        let why = p.why.as_deref().map(|w| format!(": {}", eyes::line(w))).unwrap_or_default();
         rows.push((format!("provider {name}"), format!("{}{why}", p.state)));
     }
     for g in &stats.blocked_groups {
@@ -248,7 +253,7 @@ fn figures(stats: &Stats) -> String {
         rows.push((format!("group {}", g.group), what));
     }
     for p in stats.paused.iter().filter(|p| p.scope != PauseScope::Provider) {
-        let why = p.why.as_deref().map(|w| format!(": {w}")).unwrap_or_default();
+        let why = p.why.as_deref().map(|w| format!(": {}", eyes::line(w))).unwrap_or_default();
         rows.push((format!("{} {}", p.scope, p.name), format!("paused by {}{why}", p.by)));
     }
     for open in &stats.open_restores {

@@ -34,6 +34,7 @@ mod tests;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ConfigError};
 use crate::door;
+use crate::eyes;
 use crate::job::{Code, JobId, Refusal};
 use crate::json::MARK;
 use crate::store::{Desk, Options, Store, StoreError};
@@ -374,11 +375,16 @@ fn run(context: &Context, command: Command) -> Result<(), CliError> {
 /// Help and version are no errors; anything else is a usage error, as JSON if JSON was asked for.
 fn usage(e: &clap::Error) -> ExitCode {
     let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    if !e.use_stderr() || !json {
+    if !e.use_stderr() {
         let _ = e.print();
-        return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        return ExitCode::SUCCESS;
     }
     let text = e.render().to_string();
+    if !json {
+        // Arguments are repeated in it, and may be another program's.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), eyes::terminal(&text).as_bytes());
+        return ExitCode::from(2);
+    }
     let message = text.strip_prefix("error: ").unwrap_or(&text).trim().to_string();
     Output::new(true).error(&CliError::Usage(message));
     ExitCode::from(2)

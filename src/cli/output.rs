@@ -1,10 +1,11 @@
 //! The only place that prints.
 //!
-//! What people read passes through [`plain`]: a provider's error text must not steer a terminal. A stream that is closed
+//! What people read passes through [`eyes::terminal`]: a provider's error text must not steer a terminal. A stream that is closed
 //! never makes the program panic.
 
 use super::CliError;
 use crate::clock::{Clock, SystemClock};
+use crate::eyes;
 use crate::job::Code;
 use crate::log_buffer::LogBuffer;
 use serde::Serialize;
@@ -41,7 +42,7 @@ impl Output {
 
     /// One result: the object with `--json`, the text without.
     pub fn result(&self, view: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
-        let line = if self.json { json(view)? } else { plain(&text()) };
+        let line = if self.json { json(view)? } else { eyes::terminal(&text()) };
         line_out(&line)
     }
 
@@ -52,12 +53,12 @@ impl Output {
             return self.result(view, || format!("{}\n", text()));
         }
         // The cursor goes home and what was there is erased; what is drawn then cannot steer the terminal.
-        line_out(&format!("\u{1b}[H\u{1b}[2J{}", plain(&text())))
+        line_out(&format!("\u{1b}[H\u{1b}[2J{}", eyes::terminal(&text())))
     }
 
     /// Text for people; nothing with `--json`.
     pub fn text(&self, text: &str) -> Result<(), CliError> {
-        if self.json { Ok(()) } else { line_out(&plain(text)) }
+        if self.json { Ok(()) } else { line_out(&eyes::terminal(text)) }
     }
 
     /// The error that ends the command.
@@ -97,7 +98,7 @@ struct BadLineView<'a> {
 
 /// A line on stderr. If nobody hears it there is nobody to tell.
 pub fn talk(message: &str) {
-    let line = format!("onceward: {}\n", plain(message));
+    let line = format!("onceward: {}\n", eyes::terminal(message));
     match LOG.get() {
         Some(log) if log.worker => log.buffer.insist(line.as_bytes()),
         // A command says what it has to, however long the reader takes, and in its turn.
@@ -110,13 +111,8 @@ pub fn talk(message: &str) {
     }
 }
 
-/// Text without control characters but line ends; each becomes a visible sign.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
-}
-
 fn json(view: &impl Serialize) -> Result<String, CliError> {
-    serde_json::to_string(view)
+    eyes::json(view)
         .map_err(|e| CliError::Io { what: "the result cannot be written as JSON".into(), error: e.into() })
 }
 
@@ -170,7 +166,9 @@ impl log::Log for Capped {
 
     fn log(&self, record: &log::Record<'_>) {
         if Capped::lets(record.metadata()) {
-            self.0.log(record);
+            // Others' words stand in a line of ours, which they must neither steer nor end.
+            let text = eyes::line(&record.args().to_string());
+            self.0.log(&record.to_builder().args(format_args!("{text}")).build());
         }
     }
 
@@ -214,7 +212,7 @@ pub fn start_log(worker: bool) {
             line.insert("message".into(), record.args().to_string().into());
             // Key, class and next time of a decision; nothing in it fails.
             let _ = record.key_values().visit(&mut Members(&mut line));
-            writeln!(out, "{}", serde_json::Value::Object(line))
+            writeln!(out, "{}", eyes::escaped(serde_json::Value::Object(line).to_string()))
         });
     }
     let logger = Capped(builder.build());
@@ -241,12 +239,6 @@ impl<'kvs> log::kv::VisitSource<'kvs> for Members<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_for_people_cannot_steer_a_terminal() {
-        assert_eq!(plain("a\u{1b}[2J\u{7}b\nc"), "a\u{fffd}[2J\u{fffd}b\nc");
-        assert_eq!(plain("Ключ 😀"), "Ключ 😀");
-    }
 
     #[test]
     fn an_error_is_one_object_on_a_line_with_the_key_where_there_are_several() {

@@ -4,6 +4,7 @@ use super::audit::bar;
 use super::{CliError, Context, actor};
 use crate::clock::Ms;
 use crate::config::currency_digits;
+use crate::eyes;
 use crate::intent::IntentState;
 use crate::job::{Code, JobId};
 use crate::store::{Counterpart, Statement, StatementLine, Store, StoreError, Which};
@@ -212,7 +213,8 @@ impl Work<'_> {
         self.context.out.result(&view, || {
             let line = line.map_or("-".to_string(), |n| format!("line {n}"));
             let name = reference.or(key).unwrap_or("-");
-            format!("{:<12} {line:<12} {name:<28} {}", finding.replace('_', " "), view.why)
+            let text = format!("{:<12} {line:<12} {name:<28} {}", finding.replace('_', " "), view.why);
+            eyes::line(&text)
         })
     }
 

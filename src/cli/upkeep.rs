@@ -4,6 +4,7 @@ use super::audit::{bar, not_new};
 use super::output::talk;
 use super::{CliError, Context, actor};
 use crate::config::Kind;
+use crate::eyes;
 use crate::intent::hex;
 use crate::job::{Code, JobId, Refusal};
 use crate::store::events::EventAction;
@@ -225,11 +226,9 @@ fn archive(store: &Store, path: &Path, found: &mut [(Retention, Vec<JobId>)]) ->
                 }
                 Err(e) => return Err(e.into()),
             };
-            serde_json::to_writer(&mut out, &job).map_err(|e| io(e.into()))?;
-            out.write_all(b"\n").map_err(io)?;
+            writeln!(out, "{}", eyes::json(&job).map_err(|e| io(e.into()))?).map_err(io)?;
             for row in rows {
-                serde_json::to_writer(&mut out, &row).map_err(|e| io(e.into()))?;
-                out.write_all(b"\n").map_err(io)?;
+                writeln!(out, "{}", eyes::json(&row).map_err(|e| io(e.into()))?).map_err(io)?;
             }
             kept.push(id);
         }

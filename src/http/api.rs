@@ -4,6 +4,7 @@ use super::message::{Content, Problem, Request, Response, whole};
 use super::wire::{Body, Out};
 use super::{App, batch, metrics};
 use crate::door;
+use crate::eyes;
 use crate::job::{JobId, State};
 use crate::json::unmarked;
 use crate::store::{About, Amendment, Filter, PauseScope, Resolution, Which, Word};
@@ -283,7 +284,8 @@ fn write_list(app: &App, mut filter: Filter, out: &mut Out) -> Result<(), Proble
 
 /// JSON text.
 pub fn to_json(view: &impl serde::Serialize) -> Result<Vec<u8>, Problem> {
-    serde_json::to_vec(view).map_err(|e| Problem::new(500, "internal", e.to_string()))
+    let text = eyes::json(view).map_err(|e| Problem::new(500, "internal", e.to_string()))?;
+    Ok(text.into_bytes())
 }
 
 /// Writes a part of an answer.

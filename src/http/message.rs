@@ -1,6 +1,7 @@
 //! Requests and answers as the routes see them.
 
 use super::wire::{Body, Head, Out};
+use crate::eyes;
 use crate::job::{Code, Refusal};
 use crate::store::StoreError;
 use percent_encoding::percent_decode_str;
@@ -131,8 +132,8 @@ impl Response {
 
     /// A JSON answer.
     pub fn json(status: u16, view: &impl Serialize) -> Result<Response, Problem> {
-        let bytes = serde_json::to_vec(view).map_err(|e| Problem::new(500, "internal", e.to_string()))?;
-        Ok(Response::new(status, "application/json", Content::Bytes(bytes)))
+        let text = eyes::json(view).map_err(|e| Problem::new(500, "internal", e.to_string()))?;
+        Ok(Response::new(status, "application/json", Content::Bytes(text.into_bytes())))
     }
 
     /// With a further header field. `value` must have no control characters.
@@ -202,8 +203,9 @@ impl Problem {
         let Problem { status, code, detail, fields } = self;
         let view =
             ProblemView { r#type: "about:blank", title: phrase(status), status, code, detail: &detail };
-        let bytes = serde_json::to_vec(&view).unwrap_or_default();
-        let mut response = Response::new(status, "application/problem+json", Content::Bytes(bytes));
+        let text = eyes::json(&view).unwrap_or_default();
+        let mut response =
+            Response::new(status, "application/problem+json", Content::Bytes(text.into_bytes()));
         response.fields.extend(fields);
         response
     }

@@ -6,6 +6,7 @@ use super::api::Ask;
 use super::message::{Content, Problem, Response};
 use super::wire::Body;
 use crate::clock::Ms;
+use crate::eyes;
 use crate::outcome::Class;
 use crate::store::{GAP_EDGES_S, Stats};
 use prometheus_client::collector::Collector;
@@ -27,7 +28,7 @@ pub fn scrape(ask: &Ask<'_>, _: &mut Body) -> Result<Response, Problem> {
     let now = ask.app.store.clock().now();
     let text = write(Figures { stats, now, denied: ask.app.guard.denied() })
         .map_err(|e| Problem::new(500, "internal", format!("the figures could not be written: {e}")))?;
-    Ok(Response::new(200, TYPE, Content::Bytes(text.into_bytes())))
+    Ok(Response::new(200, TYPE, Content::Bytes(eyes::page(&text).into_bytes())))
 }
 
 fn write(figures: Figures) -> Result<String, Error> {

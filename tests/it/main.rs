@@ -46,6 +46,7 @@ mod exec;
 #[cfg(unix)]
 mod exec_ends;
 mod external;
+mod eyes;
 mod families;
 mod file_faults;
 #[cfg(unix)]

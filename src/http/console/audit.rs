@@ -3,6 +3,7 @@
 use super::page::{self, Here, instant, job_path, number, quoted, time};
 use super::{Visit, words};
 use crate::clock::Ms;
+use crate::eyes;
 use crate::http::message::{Content, Problem, Response};
 use crate::http::wire::{Body, Out};
 use crate::job::JobId;
@@ -249,10 +250,8 @@ pub fn export(visit: &Visit<'_>) -> Result<Response, Problem> {
             for row in &found.rows {
                 let shown = masked(&row.entry);
                 let line = Exported { key: &row.key, entry: view::entry(&shown) };
-                let mut bytes =
-                    serde_json::to_vec(&line).map_err(|e| Problem::new(500, "internal", e.to_string()))?;
-                bytes.push(b'\n');
-                out.write_all(&bytes).map_err(gone)?;
+                let text = eyes::json(&line).map_err(|e| Problem::new(500, "internal", e.to_string()))?;
+                writeln!(out, "{text}").map_err(gone)?;
             }
             match found.next {
                 Some(next) => filter.after = Some(next),

@@ -4,6 +4,7 @@ use super::page::{self, Here, amount, csrf, job_path, pill_of, quoted, set_out, 
 use super::{Visit, restored, words};
 use crate::config::Provider;
 use crate::decide::Family;
+use crate::eyes;
 use crate::http::message::{Content, Problem, Response};
 use crate::intent::IntentState;
 use crate::job::{Job, JobId, State};
@@ -270,7 +271,8 @@ pub fn payload(visit: &Visit<'_>, id: &str) -> Result<Response, Problem> {
     let pruned = || Problem::new(404, "not_found", "the payload of this job was pruned");
     let payload = job.payload.ok_or_else(pruned)?;
     let name = format!("attachment; filename=\"onceward-job-{}.json\"", job.id.0);
-    let response = Response::new(200, "application/json", Content::Bytes(payload.into_bytes()));
+    let response =
+        Response::new(200, "application/json", Content::Bytes(eyes::escaped(payload).into_bytes()));
     Ok(response.with("Content-Disposition", name))
 }
 

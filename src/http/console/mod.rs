@@ -32,6 +32,7 @@ use super::App;
 use super::guard;
 use super::message::{Content, Problem, Request, Response};
 use super::wire::Body;
+use crate::eyes;
 use form::Form;
 use page::Here;
 use std::sync::Arc;
@@ -222,7 +223,8 @@ fn session_id(request: &Request) -> Option<&str> {
 
 /// A page's answer.
 fn html(status: u16, markup: maud::Markup) -> Response {
-    Response::new(status, "text/html; charset=utf-8", Content::Bytes(markup.into_string().into_bytes()))
+    let text = eyes::page(&markup.into_string());
+    Response::new(status, "text/html; charset=utf-8", Content::Bytes(text.into_bytes()))
 }
 
 /// On to another page, with GET. `to` is one of our own paths, encoded.

@@ -3,6 +3,7 @@
 use super::{Visit, html as answer};
 use crate::clock::Ms;
 use crate::config::major;
+use crate::eyes;
 use crate::http::message::{Content, Problem, Request, Response, phrase};
 use crate::intent::{IntentState, hex};
 use crate::job::State;
@@ -302,7 +303,7 @@ pub fn set_out(text: &str) -> String {
         Ok(json) => {
             let mut out = String::new();
             lines(&json, 0, &mut out);
-            out
+            eyes::escaped(out)
         }
         Err(_) => masked,
     }
@@ -316,6 +317,7 @@ pub fn payload(text: &str) -> (String, bool) {
     let Some(doc) = redact::document(text) else { return (set_out(text), true) };
     let mut out = String::new();
     lines(&doc, 0, &mut out);
+    let mut out = eyes::escaped(out);
     let whole = out.len() <= PAYLOAD_SHOWN;
     out.truncate(redact::shorten(&out, PAYLOAD_SHOWN).len());
     (out, whole)
