@@ -4,7 +4,8 @@ use crate::json::unmarked;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 /// The fewest characters of the API's token.
 const TOKEN_LEAST: usize = 16;
@@ -85,6 +86,21 @@ impl fmt::Display for SecretSource {
     }
 }
 
+/// The most bytes of a secret's file.
+const FILE_MOST: u64 = 64 * 1024;
+
+/// The text of a file that is read at each call, so one that has no end, or that nobody writes to, must not be waited for.
+fn short_file(path: &Path) -> std::io::Result<String> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() || about.len() > FILE_MOST {
+        let why = format!("it must be a plain file of at most {FILE_MOST} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_MOST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl SecretSource {
     /// Reads a signing secret now: its text, and its bytes.
     pub fn read_signing(&self) -> Result<(Secret, Vec<u8>), String> {
@@ -115,12 +131,30 @@ impl SecretSource {
                 }
             },
             SecretSource::File(path) => {
-                let text = std::fs::read_to_string(path)
+                let text = short_file(path)
                     .map_err(|e| format!("the secret file {} cannot be read: {e}", path.display()))?;
                 unmarked(&text).trim().to_string()
             }
             SecretSource::Given(secret) => return Ok(secret.clone()),
         };
         Secret::handed_over(&text).map_err(|why| format!("{self} {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_from_a_short_plain_file_and_from_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (good, long) = (dir.path().join("good"), dir.path().join("long"));
+        std::fs::write(&good, " s3cr3t\n").unwrap();
+        std::fs::write(&long, vec![b'x'; 70_000]).unwrap();
+        assert_eq!(SecretSource::File(good).read().unwrap().reveal(), "s3cr3t");
+        for bad in [long, dir.path().to_path_buf(), "/dev/zero".into()] {
+            let why = SecretSource::File(bad.clone()).read().unwrap_err();
+            assert!(why.contains("cannot be read"), "{}: {why}", bad.display());
+        }
     }
 }
