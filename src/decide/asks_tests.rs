@@ -137,3 +137,60 @@ fn since_a_restore_failed_objects_alone_are_no_proof() {
     check(failed, "parked unknown_outcome, requested");
     check(asked(false, true), "again, next generation");
 }
+
+/// What a machine may do for a job that is in doubt since a restore: each condition by itself.
+#[test]
+fn since_a_restore_a_machine_sends_only_by_proof_or_by_a_persons_word_within_the_window() {
+    let cell = |family: Family, look_up: Option<bool>, no_words: bool| {
+        let mut cell = Cell::new(terms(family, look_up), Class::Timeout);
+        cell.intent.doubt = Some(Doubt { since: Ms(NOW.0 - HOUR), restored: Ms(NOW.0 - HOUR), no_words });
+        cell
+    };
+    let plan_of = |cell: &Cell| plan(&cell.job, &cell.intent, &cell.terms, &cell.scope, &now());
+    for family in [A, B, C, D] {
+        assert_eq!(plan_of(&cell(family, None, true)), Plan::Go(Step::Send), "{family:?}");
+        assert_eq!(plan_of(&cell(family, None, false)), Plan::Park(Reason::UnknownOutcome), "{family:?}");
+        assert_eq!(
+            plan_of(&cell(family, Some(true), true)),
+            Plan::Go(Step::LookUp),
+            "{family:?}: proof was possible"
+        );
+        assert_eq!(plan_of(&cell(family, Some(false), true)), Plan::Go(Step::Send), "{family:?}");
+    }
+    assert_eq!(plan_of(&cell(E, None, true)), Plan::Park(Reason::UnknownOutcome), "it remembers nothing");
+    let mut late = cell(B, None, true);
+    late.intent.doubt.as_mut().unwrap().since = Ms(NOW.0 - 25 * HOUR);
+    assert_eq!(plan_of(&late), Plan::Park(Reason::WindowExpired), "the window runs from the copy");
+    let mut elsewhere = cell(B, None, true);
+    elsewhere.scope = scope("other-bank");
+    assert_eq!(plan_of(&elsewhere), Plan::Park(Reason::ScopeChanged));
+    let mut accepted = cell(B, None, true);
+    accepted.intent.generation.accepted = true;
+    assert!(!matches!(plan_of(&accepted), Plan::Go(Step::Send)), "it was taken");
+    let mut proved = cell(E, Some(true), false);
+    proved.intent.generation.proved = true;
+    assert_eq!(plan_of(&proved), Plan::Go(Step::Send));
+    proved.intent.generation.unknown = true;
+    assert_eq!(plan_of(&proved), Plan::Go(Step::LookUp), "an unknown since the proof needs another one");
+}
+
+#[test]
+fn a_look_up_that_does_not_list_what_is_accepted_proves_nothing_after_a_restore() {
+    let proves = |by_key: bool, lists_accepted: bool| {
+        let mut cell = Cell::new(terms(B, Some(true)), Class::NotFound).doubted().step(Step::LookUp);
+        let g = &mut cell.intent.generation;
+        (g.not_found, g.not_found_at) = (1, Some(Ms(NOW.0 - HOUR)));
+        let restored = Ms(NOW.0 - HOUR);
+        cell.intent.doubt = Some(Doubt { since: Ms(NOW.0 - 2 * HOUR), restored, no_words: true });
+        if let Some(lookup) = &mut cell.terms.lookup {
+            (lookup.by_key, lookup.lists_accepted) = (by_key, lists_accepted);
+        }
+        let decided = cell.decide();
+        (decided.generation.proved, decided.generation.number)
+    };
+    let second = u32::try_from((NOW.0 - HOUR) / 1000).unwrap();
+    assert_eq!(proves(true, true), (true, second), "its number is the restore's second");
+    for (by_key, lists) in [(true, false), (false, true), (false, false)] {
+        assert_eq!(proves(by_key, lists), (false, 1));
+    }
+}

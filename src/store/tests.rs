@@ -25,6 +25,7 @@ mod moved;
 mod next;
 mod load;
 mod order;
+mod other_provider;
 mod pauses;
 mod people;
 mod providers;
