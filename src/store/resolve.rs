@@ -254,6 +254,12 @@ impl Work<'_> {
         let of = match of {
             None => None,
             Some(Which::Generation(n)) => Some(*n),
+            // A raw key's first generation is sent as the job's own key, which every generation may show.
+            Some(Which::WireKey(key))
+                if key == self.job.key.as_str() && self.intent.generation.number > 1 =>
+            {
+                None
+            }
             Some(Which::WireKey(key)) => {
                 doubt::generation_of(self.tx.conn(), self.job.id, &self.intent, key)?
             }

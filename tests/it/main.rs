@@ -92,5 +92,6 @@ mod wire;
 mod wire_proxy;
 mod wire_sweep;
 mod wire_tls;
+mod words;
 mod webhooks;
 mod window;

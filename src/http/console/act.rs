@@ -19,6 +19,9 @@ pub fn said(word: &str) -> Option<&'static str> {
             "It is on record: it did not happen. The app is told to call, under a new key, when it next asks."
         }
         "not-applied-ended" => "It is on record: it did not happen. The job stays given up.",
+        "said-before" => {
+            "That was on record: it was about an earlier request. What is shown now is a later one, and nothing changed."
+        }
         "rejected" => "It is on record: it was refused. Nothing more is sent.",
         "cancel" => "The job is given up.",
         "confirm" => "The confirmation is on record. The job is done.",
@@ -80,7 +83,10 @@ fn change(visit: &Visit<'_>, story: &Story, verb: &str, form: &Form) -> Result<&
                     n.parse().map_err(|_| Problem::invalid("the generation is a number, or all"))?,
                 ),
             };
+            // What was said of an earlier generation stands, and says nothing of the present one.
+            let before = matches!(about, About::Generation(n) if n < store.generation(id)?);
             match store.resolve(id, Word { says: resolution, about }, text("note"), actor)? {
+                _ if before && word != "settled" => "said-before",
                 State::Cancelled if word == "not-applied" => "not-applied-ended",
                 _ if word == "not-applied" && restored::is_external(visit, story) => "not-applied-app",
                 _ => word,
