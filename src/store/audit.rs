@@ -6,7 +6,7 @@
 //! so a field that was changed by hand is found at the first place where the two part.
 
 use super::history::{digest, link, seal};
-use super::{Store, StoreError, events, ledger, rows, schema};
+use super::{Store, StoreError, doubt, events, ledger, rows, schema};
 use crate::clock::Ms;
 use crate::intent::Hash;
 use crate::job::JobId;
@@ -111,6 +111,9 @@ impl Store {
         if let Err(what) = events::verify(&snapshot)? {
             verdict.report(None, None, what);
         }
+        if !doubt::verify(&snapshot)? {
+            verdict.report(None, None, "the restores on file are not those that the events tell of");
+        }
         Ok(verdict)
     }
 
@@ -211,6 +214,7 @@ fn tables(conn: &Connection, verdict: &mut Verdict) -> Result<(), StoreError> {
     let reference = Connection::open_in_memory()?;
     reference.execute_batch(schema::SCHEMA)?;
     let (ours, there) = (objects(&reference)?, objects(conn)?);
+    strangers(conn, &ours, verdict)?;
     for ((kind, name), text) in &ours {
         match there.get(&(kind.clone(), name.clone())) {
             None => verdict.report(None, None, format!("the {kind} {name} is missing from the file")),
@@ -227,6 +231,50 @@ fn tables(conn: &Connection, verdict: &mut Verdict) -> Result<(), StoreError> {
                 verdict.report(None, None, format!("{name}: {sound}"));
                 verdict.damaged = true;
             }
+        }
+    }
+    Ok(())
+}
+
+/// What apps may hang their own things onto, and what they may read.
+const INBOX: &str = "onceward_inbox";
+const OUTCOMES: &str = "onceward_outcomes";
+
+/// What somebody hung onto our tables: triggers, views and indexes that this program did not make. They may change what is
+/// written, or show something else than there is.
+fn strangers(
+    conn: &Connection,
+    ours: &BTreeMap<(String, String), String>,
+    verdict: &mut Verdict,
+) -> Result<(), StoreError> {
+    let named: Vec<&str> = ours
+        .keys()
+        .filter(|(kind, _)| kind == "table" || kind == "view")
+        .map(|(_, name)| name.as_str())
+        .collect();
+    let mut statement = conn.prepare(
+        "SELECT type, name, lower(tbl_name), lower(sql) FROM sqlite_schema
+         WHERE type IN ('trigger','view','index') AND sql IS NOT NULL",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, name) = (rows::shown(row, 0)?, rows::shown(row, 1)?);
+        if ours.contains_key(&(kind.clone(), name.clone())) {
+            continue;
+        }
+        let (on, sql) = (rows::shown(row, 2)?, rows::shown(row, 3)?);
+        let words: Vec<&str> = sql.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let touched = named.iter().find(|table| match kind.as_str() {
+            _ if **table == INBOX => false,
+            "index" => on == **table,
+            _ => on == **table || (**table != OUTCOMES && words.contains(table)),
+        });
+        if let Some(table) = touched {
+            verdict.report(
+                None,
+                None,
+                format!("the {kind} {name}, which is not this program's, is on {table}"),
+            );
         }
     }
     Ok(())
@@ -341,7 +389,7 @@ const ROWS: &str = concat!("SELECT ", raw_columns!(), " FROM onceward_history OR
 const GIVEN: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'onceward_history'";
 /// Words may be missing only where a prune is on record.
 const PRUNED: &str = "SELECT EXISTS (SELECT 1 FROM onceward_history WHERE job_id = ?1 AND action = 'note'
-  AND record = '{\"pruned\":true}')";
+  AND (record = '{\"pruned\":true}' OR record LIKE '{\"pruned\":true,%'))";
 
 fn chain(conn: &Connection, verdict: &mut Verdict, progress: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
     let mut statement = conn.prepare(ROWS)?;

@@ -4,6 +4,7 @@
 //! their time, looks at the head of each kind by the claim's index, merges the heads in memory and claims by number.
 //! The claimed row *is* the record that a request may have left (law 4): it is committed before anything is sent.
 
+use super::facts::Rendered;
 use super::history::{Action, Entry};
 use super::{
     Desk, KindDesk, Owner, Store, StoreError, Tx, doubt, facts, history, holds, pauses, rows, set_aside,
@@ -357,26 +358,40 @@ impl Round<'_> {
         let (job, mut intent) = rows::must_load(self.tx.conn(), id)?;
         let Some(kind) = self.desk.kind(&job.kind) else { return Ok(None) };
         let scope = self.desk.scope(&job.kind);
-        // In doubt since a restore and never rendered in this file: what may have left was rendered as it would be now.
-        if intent.doubt.is_some() && intent.frozen.is_none() && !kind.terms.external {
-            match self.desk.freeze(&job, &intent) {
-                Ok(frozen) => {
-                    let place = intent.scope.clone().unwrap_or_else(|| scope.clone());
-                    self.freeze(job.id, &frozen, &place, None)?;
-                    (intent.frozen, intent.scope) = (Some(frozen), Some(place));
+        let generation = i64::from(intent.generation.number);
+        if intent.frozen.is_some() || intent.scope.is_some() {
+            match facts::rendered(self.tx.conn(), id.0, generation)? {
+                Rendered::AsTold => {}
+                // Somebody put it there by hand, and it never left: it is rendered as if it were not there.
+                Rendered::Never => (intent.frozen, intent.scope) = (None, None),
+                Rendered::Otherwise if intent.in_doubt() => {
+                    self.park(&job, Reason::Invalid, NOT_AS_SENT, None)?;
+                    return Ok(None);
                 }
+                Rendered::Otherwise => {
+                    self.park(&job, Reason::Invalid, NOT_AS_RENDERED, Some(IntentState::Pending))?;
+                    return Ok(None);
+                }
+            }
+        }
+        // In doubt since a restore and never rendered in this file: what may have left was rendered as it would be now.
+        let render = intent.doubt.is_some() && intent.frozen.is_none() && !kind.terms.external;
+        let place = intent.scope.clone().unwrap_or_else(|| scope.clone());
+        if render {
+            match self.desk.freeze(&job, &intent) {
+                Ok(frozen) => (intent.frozen, intent.scope) = (Some(frozen), Some(place.clone())),
                 Err(why) => {
                     self.park(&job, Reason::Invalid, &why, None)?;
                     return Ok(None);
                 }
             }
         }
-        let g = &intent.generation;
-        if g.unknown && !facts::frozen_as_sent(self.tx.conn(), job.id.0, i64::from(g.number))? {
-            self.park(&job, Reason::Invalid, NOT_AS_SENT, None)?;
-            return Ok(None);
+        let plan = doubt::plan_for(&job, &intent, kind, &scope, &self.now);
+        // Only with what brings a row of history.
+        if let (true, Plan::Go(_) | Plan::Park(_), Some(frozen)) = (render, plan, &intent.frozen) {
+            self.freeze(job.id, frozen, &place, None)?;
         }
-        match doubt::plan_for(&job, &intent, kind, &scope, &self.now) {
+        match plan {
             Plan::Go(step) => self.lease(job, intent, kind, scope, step),
             Plan::Wait(until) => {
                 self.put_off(&job, until)?;
@@ -536,6 +551,10 @@ impl Round<'_> {
 /// Said where the file no longer has what was sent: neither may it go again, nor may its look-up be trusted.
 const NOT_AS_SENT: &str = "the request in the file is not the one that was sent: somebody has changed the file (`onceward \
    audit verify`). It may have taken effect: look at the provider, then resolve it";
+
+/// The same of a request that certainly had no effect yet.
+const NOT_AS_RENDERED: &str = "the request in the file is not the one that was rendered: somebody has changed the file (`onceward \
+   audit verify`). Nothing of it has taken effect: put the file right, then replay it";
 
 /// Said in the history of each re-send that a kind's `on_unknown` brings about.
 const AT_LEAST_ONCE: &str = "is to be sent again though an earlier try may have taken effect: on_unknown = \"resend\" chooses at least once";

@@ -7,12 +7,13 @@
 //! Invariant: `doubt_since_ms` only ever gets earlier, and `doubt_restore` stays the first restore that concerns it, for
 //! every later one does too.
 
-use super::{Desk, KindDesk, StoreError, Tx, schema};
+use super::{Desk, KindDesk, StoreError, Tx, facts, rows, schema};
 use crate::clock::Ms;
 use crate::decide::{Now, Plan, numbers_after, plan};
-use crate::intent::{Doubt, Earlier, Intent, Scope, WireStyle, wire_key};
+use crate::intent::{Doubt, Earlier, Intent, Scope, WireStyle, hex, wire_key};
 use crate::job::{Job, JobId, Key, NewJob, Reason};
 use rusqlite::{Connection, OptionalExtension, named_params};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -255,4 +256,35 @@ pub(super) fn plan_for(job: &Job, intent: &Intent, kind: &KindDesk, scope: &Scop
         return Plan::Park(Reason::ScopeChanged);
     }
     plan(job, intent, &kind.terms, scope, now)
+}
+
+const RESTORES: &str =
+    "SELECT id, copied_ms, restored_ms, restored_by, after_id, copy_seq, no_words_ms, no_words_by, closed_ms, closed_by
+  FROM onceward_restores ORDER BY id";
+const LAST_TOLD: &str =
+    "SELECT detail FROM onceward_events WHERE action = 'restore' ORDER BY seq DESC LIMIT 1";
+/// Before the hash of all restores, in the events about them: so their chain holds the table too.
+const TOLD: &str = "; the restores on file have sha256 ";
+
+/// What an event about a restore, or about a word on restores, ends with.
+pub(super) fn held(conn: &Connection) -> Result<String, StoreError> {
+    let mut statement = conn.prepare_cached(RESTORES)?;
+    let columns = statement.column_count();
+    let mut rows = statement.query([])?;
+    let mut hash = Sha256::new();
+    while let Some(row) = rows.next()? {
+        for i in 0..columns {
+            facts::take(&mut hash, row.get_ref(i)?);
+        }
+    }
+    Ok(format!("{TOLD}{}", hex(&hash.finalize())))
+}
+
+/// Are the restores on file what the last event about them says? Files of an older version have no such event.
+pub(super) fn verify(conn: &Connection) -> Result<bool, StoreError> {
+    let told = conn.prepare_cached(LAST_TOLD)?.query_row([], |row| rows::shown_if_any(row, 0)).optional()?;
+    match told.flatten().as_deref().and_then(|detail| detail.find(TOLD).map(|at| detail[at..].to_string())) {
+        Some(told) => Ok(told == held(conn)?),
+        None => Ok(true),
+    }
 }

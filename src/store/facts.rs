@@ -1,14 +1,14 @@
 //! What the ledger says of an intent, as the history keeps it: enough to find any later change of the intent's row.
 //!
-//! A row of history that says no more than its other columns do (`to` tells the intent's state, the generation is the
-//! first) has no record. So most rows cost nothing, and yet each one says where the intent stood.
+//! What a row's other columns say already (`to` tells the intent's state, the generation is the first) is left out. All that
+//! decides about a next send besides is held by one short hash.
 
-use super::StoreError;
 use super::history::{Action, Entry};
+use super::{StoreError, rows};
 use crate::intent::{IntentState, hex};
 use crate::job::State;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,6 +28,12 @@ pub struct Record {
     /// Job row, payload and words were pruned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pruned: bool,
+    /// SHA-256, its first half, over everything else of intent and job that decides what may be sent or asked (see [`held`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// The job's `max_attempts`, which each claim takes from the config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<i64>,
 }
 
 /// What was asked for. Hashes are lower-case hexadecimal.
@@ -148,6 +154,11 @@ pub fn read(row: &Row<'_>) -> Result<(Content, Standing), rusqlite::Error> {
 
 /// The record that belongs to `entry`, from the intent as it stands in this transaction.
 pub fn record(conn: &Connection, entry: &Entry) -> Result<Option<String>, StoreError> {
+    let (held, max) = (held(conn, entry.job.0)?, max_attempts(conn, entry.job.0)?);
+    // A remark moves nothing, but may come with a change of what is held.
+    if entry.action == Action::Note && !entry.content_changed {
+        return write(&Record { held, max, ..Record::default() }).map(Some);
+    }
     let (content, mut standing) = conn.prepare_cached(OF_INTENT)?.query_row([entry.job.0], read)?;
     let asked = entry.action == Action::Enqueue;
     if !asked && standing.generation == 1 {
@@ -156,42 +167,95 @@ pub fn record(conn: &Connection, entry: &Entry) -> Result<Option<String>, StoreE
     let record = Record {
         content: (asked || entry.content_changed).then_some(content),
         standing: (standing != Standing::usual(entry.to)).then_some(standing),
-        frozen_sha256: match entry.action {
-            Action::Request | Action::Crash if entry.to != Some(State::Settled) => {
-                in_doubt(conn, entry.job.0)?
-            }
-            _ => None,
+        // What is settled is sent no more.
+        frozen_sha256: if entry.to == Some(State::Settled) {
+            None
+        } else {
+            frozen_sha256(conn, entry.job.0)?
         },
         pruned: false,
+        held,
+        max,
     };
-    if record == Record::default() {
-        return Ok(None);
-    }
     write(&record).map(Some)
 }
 
-const UNKNOWN: &str = "SELECT unknown FROM onceward_intents WHERE id = ?1";
+/// All that the record holds by one hash. A claim writes no row of its own, so of a job whose call is out the two columns
+/// that it changes are taken as they were before it.
+const HELD: &str =
+    "SELECT i.sends, i.first_sent_ms, i.first_sent_boot_ms, i.last_sent_ms, i.last_sent_boot_ms,
+    i.unknown, i.accepted, i.server_errors, i.bad_responses, i.no_resend, i.not_found, i.not_found_ms,
+    i.not_found_boot_ms, i.lookups, i.named, i.doubt_since_ms, i.doubt_restore, i.proved, i.refused_directly,
+    i.waits_for_app_ms,
+    CASE WHEN j.state = 'running' AND i.sends = 0 AND i.requested_ms = j.lease_started_ms THEN NULL
+      ELSE i.requested_ms END,
+    j.attempts - (j.state = 'running' AND j.lease_step = 'send'),
+    j.pauses, j.priority, j.group_name, j.sequence, j.dedup, j.error_class, j.last_error, j.park_reason
+  FROM onceward_intents i LEFT JOIN onceward_jobs j ON j.id = i.id WHERE i.id = ?1";
+/// What is settled is never claimed again, so its request stays as it was sent.
+const SENT: &str =
+    "SELECT frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup, scope_send, scope_lookup
+  FROM onceward_intents WHERE id = ?1 AND state = 'settled'";
+const GENERATIONS: &str = "SELECT generation, wire_key, reference FROM onceward_generations
+  WHERE intent_id = ?1 ORDER BY generation";
+const MAX: &str = "SELECT max_attempts FROM onceward_jobs WHERE id = ?1";
 
-/// The hash of what was sent, if its outcome is unknown.
-fn in_doubt(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
-    let unknown: bool = conn.prepare_cached(UNKNOWN)?.query_row([id], |row| row.get(0))?;
-    if unknown { frozen_sha256(conn, id) } else { Ok(None) }
+/// The hash over an intent's working figures, its earlier generations, and its job's place, tries and last words; `None`
+/// without such an intent.
+pub fn held(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
+    let mut hash = Sha256::new();
+    let mut there = false;
+    for sql in [HELD, SENT, GENERATIONS] {
+        let mut statement = conn.prepare_cached(sql)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([id])?;
+        while let Some(row) = rows.next()? {
+            there = true;
+            for i in 0..columns {
+                take(&mut hash, row.get_ref(i)?);
+            }
+        }
+    }
+    Ok(there.then(|| hex(&hash.finalize()[..16])))
+}
+
+/// The limit of tries of a job, if it is there.
+pub fn max_attempts(conn: &Connection, id: i64) -> Result<Option<i64>, StoreError> {
+    Ok(conn.prepare_cached(MAX)?.query_row([id], |row| row.get(0)).optional()?)
+}
+
+/// A value with its sort and its length before it.
+pub fn take(hash: &mut Sha256, value: ValueRef<'_>) {
+    let mut bytes = |sort: u8, bytes: &[u8]| {
+        hash.update([sort]);
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    match value {
+        ValueRef::Null => bytes(0, &[]),
+        ValueRef::Integer(n) => bytes(1, &n.to_be_bytes()),
+        ValueRef::Real(x) => bytes(2, &x.to_be_bytes()),
+        ValueRef::Text(text) => bytes(3, text),
+        ValueRef::Blob(blob) => bytes(4, blob),
+    }
 }
 
 const FROZEN: &str =
     "SELECT frozen_method, frozen_path, frozen_headers, frozen_body, frozen_lookup, scope_send, scope_lookup
   FROM onceward_intents WHERE id = ?1";
 
+/// Before the hash of an intent whose place is known since a restore, and that is not rendered yet.
+pub const UNRENDERED: &str = "place ";
+
 /// SHA-256 over the frozen request and where it goes, each part with its length before it; `None` without one.
 pub fn frozen_sha256(conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
     let mut statement = conn.prepare_cached(FROZEN)?;
     let mut rows = statement.query([id])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    if row.get_ref(0)? == ValueRef::Null {
-        return Ok(None);
-    }
     let mut hash = Sha256::new();
+    let (mut any, rendered) = (false, row.get_ref(0)? != ValueRef::Null);
     for i in 0..7 {
+        any |= row.get_ref(i)? != ValueRef::Null;
         match row.get_ref(i)? {
             ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
                 hash.update((bytes.len() as u64 + 1).to_be_bytes());
@@ -200,24 +264,42 @@ pub fn frozen_sha256(conn: &Connection, id: i64) -> Result<Option<String>, Store
             ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => hash.update(0u64.to_be_bytes()),
         }
     }
-    Ok(Some(hex(&hash.finalize())))
+    let sum = any.then(|| hex(&hash.finalize()));
+    Ok(if rendered { sum } else { sum.map(|sum| format!("{UNRENDERED}{sum}")) })
 }
 
-const RECORDS: &str =
-    "SELECT record FROM onceward_history WHERE job_id = ?1 AND record IS NOT NULL ORDER BY seq DESC";
+const RECORDS: &str = "SELECT record FROM onceward_history WHERE job_id = ?1 AND record IS NOT NULL AND action <> 'note' ORDER BY seq DESC";
 
-/// Is the frozen request of this generation still the one that left, as far as the history says what left?
-pub fn frozen_as_sent(conn: &Connection, id: i64, generation: i64) -> Result<bool, StoreError> {
+/// What the history knows of a frozen request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rendered {
+    /// It is this one, or no row tells: older versions told only of what left and is in doubt.
+    AsTold,
+    /// It was another one.
+    Otherwise,
+    /// There was none.
+    Never,
+}
+
+/// Is the frozen request of this generation still the one that the history knows?
+pub fn rendered(conn: &Connection, id: i64, generation: i64) -> Result<Rendered, StoreError> {
     let mut statement = conn.prepare_cached(RECORDS)?;
     let mut rows = statement.query([id])?;
     while let Some(row) = rows.next()? {
-        let text: String = row.get(0)?;
-        let record = serde_json::from_str::<Record>(&text).ok();
-        let Some(Record { frozen_sha256: Some(told), standing, .. }) = record else { continue };
-        let of = standing.map_or(1, |standing| standing.generation);
-        return Ok(of != generation || frozen_sha256(conn, id)? == Some(told));
+        let text = rows::shown(row, 0)?;
+        let record = serde_json::from_str::<Record>(&text).unwrap_or_default();
+        if record.frozen_sha256.is_none() && record.held.is_none() {
+            continue;
+        }
+        let of = record.standing.map_or(1, |standing| standing.generation);
+        return Ok(match record.frozen_sha256 {
+            _ if of != generation => Rendered::AsTold,
+            None => Rendered::Never,
+            told if frozen_sha256(conn, id)? == told => Rendered::AsTold,
+            Some(_) => Rendered::Otherwise,
+        });
     }
-    Ok(true)
+    Ok(Rendered::AsTold)
 }
 
 /// The record as it stands in the file.

@@ -172,9 +172,9 @@ const APPEND: &str = "INSERT INTO onceward_history (job_id, action, attempt, fro
 
 /// Appends a row, with what the ledger says of the intent by now: whoever changes an intent does it before.
 pub fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
-    let record = match (&entry.record, entry.action) {
-        (None, action) if action != Action::Note || entry.content_changed => facts::record(tx.conn(), entry)?,
-        (given, _) => given.clone(),
+    let record = match &entry.record {
+        None => facts::record(tx.conn(), entry)?,
+        given => given.clone(),
     };
     let entry = &Entry { record, ..entry.clone() };
     let previous: Option<Vec<u8>> =

@@ -1,9 +1,7 @@
 //! The ledger against its history: every intent and job, a key at a time.
 //!
-//! The history of each key is folded into what it says of intent and job, and that is compared with the rows. Not held by
-//! the history are the working figures of the present generation (sends, window, look-ups; the frozen request is
-//! held once it is in doubt), a job's
-//! priority, due time, spent attempts and last words, the places that groups passed, holds, owners and the inbox.
+//! The history of each key is folded into what it says of intent and job, and that is compared with the rows. What is not
+//! held by it stands in `docs/guarantees.md`, column by column.
 
 use super::StoreError;
 use super::audit::Verdict;
@@ -24,6 +22,8 @@ const INTENTS: &str = concat!(
 );
 const OF_JOB: &str = "SELECT seq, action, attempt, from_state, to_state, detail, record FROM onceward_history
   WHERE job_id = ?1 ORDER BY seq";
+
+const IN_DOUBT: &str = "SELECT unknown = 1 OR doubt_since_ms IS NOT NULL FROM onceward_intents WHERE id = ?1";
 
 /// Each finds rows that cannot be, with the words for them.
 const NEVER: &[(&str, &str)] = &[
@@ -122,9 +122,7 @@ pub fn check(
         let fold = Fold::of(conn, one.id, verdict)?;
         one.against(&fold, verdict);
         one.total(&fold, &mut totals, verdict)?;
-        if !fold.pruned
-            && let Some(what) = request_differs(conn, one.id, &fold)?
-        {
+        if let Some(what) = rest_differs(conn, &one, &fold)? {
             verdict.report(Some(fold.last_seq), Some(one.id), what);
         }
         verdict.intents += 1;
@@ -170,8 +168,11 @@ struct Fold {
     result: Option<String>,
     settled: bool,
     pruned: bool,
-    /// SHA-256 of the request that left under this generation, once it was in doubt.
-    frozen: Option<(i64, String)>,
+    /// The generation and SHA-256 of its request, as far as the rows tell: older versions tell only what is in doubt.
+    frozen: Option<(i64, Option<String>)>,
+    /// What the last row says of everything else, and of the limit of tries; `None`: an older version's.
+    held: Option<String>,
+    max: Option<i64>,
 }
 
 impl Fold {
@@ -218,8 +219,12 @@ impl Fold {
             Some(Err(e)) => return Ok(Err(format!("its record cannot be read: {e}"))),
         };
         self.pruned |= record.pruned;
-        if let Some(hash) = record.frozen_sha256 {
-            self.frozen = Some((record.standing.as_ref().map_or(1, |s| s.generation), hash));
+        if (record.held.is_some() && action != Action::Note) || record.frozen_sha256.is_some() {
+            let generation = record.standing.as_ref().map_or(1, |s| s.generation);
+            self.frozen = Some((generation, record.frozen_sha256));
+        }
+        if record.held.is_some() || action != Action::Note {
+            (self.held, self.max) = (record.held, record.max);
         }
         self.content = record.content.or(self.content.take());
         if action == Action::Note {
@@ -407,14 +412,34 @@ impl One {
     }
 }
 
-/// Is the frozen request the one that left under the present generation?
-fn request_differs(conn: &Connection, id: i64, fold: &Fold) -> Result<Option<String>, StoreError> {
+/// What else the last row says of the intent and its job: the frozen request of the present generation, and what is held by
+/// one hash.
+fn rest_differs(conn: &Connection, one: &One, fold: &Fold) -> Result<Option<String>, StoreError> {
+    let running = one.job.as_ref().is_some_and(|job| job.state == Some(State::Running));
+    if fold.held.is_some() && facts::held(conn, one.id)? != fold.held {
+        return Ok(Some(
+            "its working figures (sends, window, look-ups, doubts, earlier generations, the job's place, tries and last \
+             words) are not what its last row left"
+                .into(),
+        ));
+    }
+    let max = facts::max_attempts(conn, one.id)?;
+    if fold.held.is_some() && !running && max != fold.max {
+        return Ok(Some("its limit of tries is not what its last row left".into()));
+    }
+    let settled = one.standing.state == IntentState::Settled.as_str();
     let Some((generation, told)) = &fold.frozen else { return Ok(None) };
-    if fold.standing.as_ref().is_none_or(|standing| standing.generation != *generation) {
+    if settled || fold.pruned || one.standing.generation != *generation {
         return Ok(None);
     }
-    let found = facts::frozen_sha256(conn, id)?;
-    Ok((found.as_ref() != Some(told)).then(|| "its frozen request is not the one that was sent".to_string()))
+    let in_doubt: bool = conn.prepare_cached(IN_DOUBT)?.query_row([one.id], |row| row.get(0))?;
+    // A claim renders what was not rendered yet, and addresses anew what is not in doubt, and writes no row.
+    let rendered = told.as_ref().is_some_and(|told| !told.starts_with(facts::UNRENDERED));
+    if running && !(in_doubt && rendered) {
+        return Ok(None);
+    }
+    let found = facts::frozen_sha256(conn, one.id)?;
+    Ok((found != *told).then(|| "its frozen request is not the one that its history knows".to_string()))
 }
 
 /// May a job be in `now` when its last row of history left it in `then`? Claims, promotions and turns in a group write none.

@@ -163,7 +163,8 @@ fn prune(tx: &Tx<'_>, id: JobId, actor: &str) -> Result<(), StoreError> {
     conn.prepare_cached(BARE)?.execute([id.0])?;
     conn.prepare_cached(WORDLESS)?.execute([id.0])?;
     let mut entry = Entry::new(id, Action::Note, tx.now(), actor);
-    entry.record = Some(facts::write(&facts::Record { pruned: true, ..Default::default() })?);
+    let held = facts::held(conn, id.0)?;
+    entry.record = Some(facts::write(&facts::Record { pruned: true, held, ..Default::default() })?);
     history::append(tx, &entry)?;
     rows::moved(tx, Some(job.state), None::<State>);
     tx.count("pruned", 1);

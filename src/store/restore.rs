@@ -285,10 +285,15 @@ fn speak(tx: &Tx<'_>, said: Said, restore: Option<i64>, actor: &str) -> Result<(
     for (_, sql, what) in words.into_iter().filter(|(meant, ..)| *meant) {
         if tx.conn().prepare_cached(sql)?.execute((tx.now().0, actor, restore))? > 0 {
             let event = Event::new(EventAction::Restore, EventScope::Store, "word", actor);
-            events::record(tx, Event { detail: Some(what), ..event })?;
+            let detail = format!("{what}{}", doubt::held(tx.conn())?);
+            events::record(tx, Event { detail: Some(&detail), ..event })?;
         }
     }
     Ok(())
+}
+
+fn in_doubt_since(copied: Ms) -> String {
+    format!("restored from a copy of {copied}: a request of any generation may have left since")
 }
 
 /// A worker that is alive holds the lock of its file beside the store, whatever became of the store itself.
@@ -393,8 +398,11 @@ impl Mark<'_> {
         set("instance", uuid::Uuid::new_v4().to_string())?;
         let paused = self.pause_all(copied)?;
         tx.count("restores", 1);
-        let detail =
-            format!("from a copy of {copied} that ends at row {}; {doubtful} jobs are in doubt", end.seq);
+        let detail = format!(
+            "from a copy of {copied} that ends at row {}; {doubtful} jobs are in doubt{}",
+            end.seq,
+            doubt::held(conn)?
+        );
         let event = Event::new(EventAction::Restore, EventScope::Store, "file", &self.how.actor);
         events::record(tx, Event { detail: Some(&detail), ..event })?;
         Ok(Restored { copied, doubtful, paused, head: end, aside: self.aside.clone() })
@@ -445,6 +453,7 @@ impl Mark<'_> {
                     self.or_aside(JobId(id), CallOut::NotBegun, || self.doubt(JobId(id), copied, restore))?;
                 if doubted.is_none() {
                     doubt::put(self.tx, JobId(id), copied, restore, self.tx.now(), None, true)?;
+                    set_aside::note_doubt(self.tx, JobId(id), &in_doubt_since(copied), &self.how.actor)?;
                 }
                 doubtful += u64::from(doubted.unwrap_or(true));
             }
@@ -505,9 +514,7 @@ impl Mark<'_> {
         }
         let mut entry = Entry::new(id, Action::Release, tx.now(), &self.how.actor);
         (entry.from, entry.to) = (Some(job.state), Some(state));
-        entry.detail = Some(format!(
-            "restored from a copy of {copied}: a request of any generation may have left since"
-        ));
+        entry.detail = Some(in_doubt_since(copied));
         history::append(tx, &entry)?;
         Ok(true)
     }

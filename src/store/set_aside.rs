@@ -151,6 +151,14 @@ fn append(tx: &Tx<'_>, entry: &Entry) -> Result<(), StoreError> {
     }
 }
 
+/// What a restore means for a job that was set aside: its intent was changed, and so there is a row that says it.
+pub(super) fn note_doubt(tx: &Tx<'_>, id: JobId, why: &str, actor: &str) -> Result<(), StoreError> {
+    let mut entry = Entry::new(id, Action::Release, tx.now(), actor);
+    (entry.from, entry.to) = (Some(State::Parked), Some(State::Parked));
+    entry.detail = Some(why.to_string());
+    append(tx, &entry)
+}
+
 /// Its group waits for it, unless its kind lets the group go on past what certainly had no effect.
 fn let_group_go(tx: &Tx<'_>, desk: &dyn Desk, id: JobId, kind: &str, group: &str) -> Result<(), StoreError> {
     let skips = desk.kind(kind).is_some_and(|kind| kind.terms.on_parked == OnParked::Skip);

@@ -90,6 +90,8 @@ impl World {
     pub fn close(mut self) -> Result<(Vec<u8>, BTreeMap<String, u64>), String> {
         let verified = self.desk().verify_history().map_err(|e| e.to_string())?;
         ensure!(verified.is_ok(), "the product's own check fails: {verified:?}");
+        let audit = self.desk().audit(&mut |_, _| {}).map_err(|e| e.to_string())?;
+        ensure!(audit.broken == 0, "the product's own audit fails: {:?}", audit.breaks);
         self.workers.clear();
         self.desk = None;
         for (name, n) in self.bank.borrow().faults.iter() {

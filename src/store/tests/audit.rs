@@ -3,6 +3,8 @@
 use super::*;
 use rusqlite::types::Value;
 
+mod not_held;
+
 /// A file with a job in each state, and history of most sorts.
 fn full() -> Bench {
     let bench = Bench::new();
