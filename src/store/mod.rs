@@ -49,6 +49,7 @@ mod set_aside;
 mod statement;
 mod totals;
 mod trail;
+mod turns;
 mod tx;
 mod writer;
 

@@ -14,6 +14,7 @@
 use super::adrift::Adrift;
 use super::clocks::Known;
 use super::identity::OpenedFile;
+use super::turns::Turns;
 use super::tx::{Said, flush};
 use super::{StoreError, Tx, schema};
 use crate::clock::Clock;
@@ -67,6 +68,7 @@ impl Writer {
         let desk = Desk {
             file,
             adrift: Adrift::default(),
+            turns: Turns::default(),
             conn: Some(conn),
             clock,
             seen: None,
@@ -276,6 +278,7 @@ struct Desk {
     file: Arc<OpenedFile>,
     /// Whether the file is another than was opened, and what was done about it.
     adrift: Adrift,
+    turns: Turns,
     /// `None` after a failed COMMIT, until it could be opened anew.
     conn: Option<Connection>,
     clock: Arc<dyn Clock>,
@@ -371,6 +374,7 @@ impl Desk {
         // What was committed before the first look of this connection is not known either.
         let foreign = self.seen.replace(version) != Some(version);
         if foreign {
+            self.turns.others_write();
             // What others wrote stands in the log too, and they may be gone.
             self.written = Some(Instant::now());
         }
@@ -381,6 +385,9 @@ impl Desk {
     fn begin(&mut self) -> Result<(), Trouble> {
         let (waited, begun) = begin(self.connected()?);
         self.waits = self.waits.saturating_add(i64::from(waited));
+        if waited {
+            self.turns.others_write();
+        }
         begun?;
         match self.conn.as_ref().map_or(Err(StoreError::Closed), |conn| self.clocks.get_mut().read(conn)) {
             Ok(()) => Ok(()),
@@ -407,11 +414,17 @@ impl Desk {
 
     /// Writes for the first in line and for those behind.
     fn batch(&mut self, line: &Mutex<Line>) {
+        self.turns.wait();
         let mut batch = next_in_line(line, 256);
         let mut said = Vec::new();
         // Where no transaction can be begun no piece is to blame, so none is tried alone.
         let (begun, trouble) = match self.begin() {
-            Ok(()) => (true, self.fill(&mut batch, line, &mut said).or_else(|| self.nameless())),
+            Ok(()) => {
+                let held = Instant::now();
+                let trouble = self.fill(&mut batch, line, &mut said);
+                self.turns.held_since(held);
+                (true, trouble.or_else(|| self.nameless()))
+            }
             Err(e) => (false, Some(e)),
         };
         match trouble {

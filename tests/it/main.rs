@@ -85,6 +85,7 @@ mod shapes;
 #[cfg(feature = "crash-points")]
 mod sweep;
 mod tills;
+mod turns;
 mod twice;
 mod unknown;
 mod unread_log;

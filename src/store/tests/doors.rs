@@ -250,3 +250,41 @@ fn the_look_into_the_inbox_reads_an_index_however_many_rows_stand_refused() {
         assert!(plan.contains(index), "{sql}: {plan}");
     }
 }
+
+/// Another program looks each 100 ms whether the write lock is free, as SQLite does, and the writer is never out of work.
+#[test]
+fn a_writer_with_work_all_the_time_lets_another_program_write_within_a_second() {
+    let bench = Bench::new();
+    let app = bench.app();
+    app.busy_timeout(Duration::ZERO).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let busy = || {
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                let work = |_: &Tx<'_>| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    Ok(())
+                };
+                bench.store.write(work).unwrap();
+            }
+        };
+        // It has waited for us once, so we are known.
+        app.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let writer = s.spawn(busy);
+        std::thread::sleep(Duration::from_millis(50));
+        app.execute_batch("COMMIT").unwrap();
+        let mut turns = Vec::new();
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(50));
+            let looks = (1..=20).find(|_| {
+                let mine = app.execute_batch("BEGIN IMMEDIATE; COMMIT").is_ok();
+                std::thread::sleep(Duration::from_millis(100));
+                mine
+            });
+            turns.push(looks.unwrap_or(99));
+        }
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        writer.join().unwrap();
+        assert!(turns.iter().all(|looks| *looks <= 10), "{turns:?}");
+    });
+}
