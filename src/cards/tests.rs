@@ -197,12 +197,15 @@ fn numbers_of_other_sorts_pass() {
     }
 }
 
+/// A number in a form, made of as many random digits as it asks for.
+type Shape<'a> = &'a dyn Fn(&mut dyn FnMut(usize) -> String) -> String;
+
 /// Numbers in the shapes that apps use, drawn by chance. SECURITY.md tells the rates that are held here.
 #[test]
 fn false_alarms_are_as_rare_as_the_documents_say() {
     let mut random = fastrand::Rng::with_seed(4711);
     let mut digits = |n: usize| -> String { (0..n).map(|_| char::from(b'0' + random.u8(0..10))).collect() };
-    let mut rate = |shape: &dyn Fn(&mut dyn FnMut(usize) -> String) -> String| {
+    let mut rate = |shape: Shape<'_>| {
         let alarms = (0..20_000).filter(|_| number_in(&shape(&mut digits))).count();
         alarms as f64 / 200.0
     };

@@ -16,7 +16,7 @@ const FARTHEST_MS: i64 = 96 * HOUR_MS;
 impl World {
     pub fn aim(&mut self, verb: Verb, rng: &mut Rng) -> Result<(), String> {
         match verb {
-            Verb::Edge => self.to_an_edge(rng),
+            Verb::Edge => self.go_to_an_edge(rng),
             Verb::Blink => return self.blink(rng),
             Verb::Revive => return self.revive(rng),
             Verb::ClearUp => return self.clear_up(rng),
@@ -40,7 +40,7 @@ impl World {
 
     /// To a moment at which something ends for a request that was sent: the provider's window, before and after the margin,
     /// the lag of its look-ups, its kind's longest age; or to when a job is due.
-    fn to_an_edge(&mut self, rng: &mut Rng) {
+    fn go_to_an_edge(&mut self, rng: &mut Rng) {
         let now = self.clock.boot_ms();
         let mut edges = Vec::new();
         for seen in &self.bank.borrow().seen {

@@ -51,10 +51,8 @@ impl World {
                 }
                 self.workers[n] = Some(worker);
             }
-            let moving = |r: &Row| match r.state.as_str() {
-                "settled" | "parked" | "cancelled" | "waiting" => false,
-                _ => true,
-            };
+            let moving =
+                |r: &Row| !matches!(r.state.as_str(), "settled" | "parked" | "cancelled" | "waiting");
             if !self.oracle.rows.values().any(moving) {
                 still += 1;
             }
