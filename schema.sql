@@ -162,6 +162,8 @@ CREATE TABLE onceward_jobs (
   updated_ms       INTEGER NOT NULL,
   -- The boot clock at the claim: the provider's window runs from there, whatever the wall clock was set to meanwhile.
   lease_boot_ms    INTEGER,
+  -- The program that does the work, as JSON: its process and its time. Whoever comes after a dead worker waits for it.
+  lease_process    TEXT,
   CHECK ((state = 'running') = (lease_owner IS NOT NULL)),
   CHECK ((lease_owner IS NULL) = (lease_expires_ms IS NULL)),
   CHECK ((lease_owner IS NULL) = (lease_started_ms IS NULL)),

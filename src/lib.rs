@@ -57,6 +57,7 @@ mod eyes;
 mod log_buffer;
 mod pace;
 mod process;
+mod run_file;
 
 pub use app::{Builder, Onceward, Standing, StartError};
 pub use clock::Ms;

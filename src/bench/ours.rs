@@ -155,6 +155,7 @@ pub fn bare_calls(dir: &Path, time: Duration, threads: usize) -> Result<f64, Fai
         frozen: claim.frozen(),
         scope: Some(claim.scope()),
         before_first_byte: &|| Ok(()),
+        program: None,
     };
     together(threads, || {
         rate(time, 1, || match shop.trade.call(&call()).class {

@@ -7,7 +7,7 @@
 
 use super::handler::{freeze_payload, frozen_payload};
 use super::redact;
-use super::{Call, Frozen};
+use super::{Call, Frozen, ProgramRecord};
 use crate::clock::Ms;
 use crate::config::{Config, Exec, Said};
 use crate::intent::Scope;
@@ -118,7 +118,7 @@ impl Programs {
     pub fn call(&self, call: &Call<'_>, started: Ms) -> Option<Outcome> {
         let exec = self.of(&call.job.kind)?;
         let (ran, output) = match prepare(exec, call) {
-            Ok(prepared) => start(&prepared),
+            Ok(prepared) => start(&prepared, call.program.filter(|_| call.step == Step::Send)),
             Err(why) => (Ran::NotStarted(why), Output::default()),
         };
         let outcome = match call.step {
@@ -200,13 +200,13 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 #[cfg(unix)]
-fn start(run: &Run) -> (Ran, Output) {
-    super::run::run(run)
+fn start(run: &Run, record: Option<ProgramRecord<'_>>) -> (Ran, Output) {
+    super::run::run(run, record)
 }
 
 /// Process groups are what ends a program with all that it started; without them none is started.
 #[cfg(not(unix))]
-fn start(_: &Run) -> (Ran, Output) {
+fn start(_: &Run, _: Option<ProgramRecord<'_>>) -> (Ran, Output) {
     (Ran::NotStarted("programs (exec) are run on Unix only".into()), Output::default())
 }
 

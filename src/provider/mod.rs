@@ -42,6 +42,7 @@ use crate::job::{Job, Step};
 use crate::json::Json;
 use crate::outcome::{Class, Outcome, Phase};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One call to make.
@@ -60,6 +61,17 @@ pub struct Call<'a> {
     /// Called once, after the connection stands and before the first byte of the request is handed to the network.
     /// An error ends the call as `not_sent`.
     pub before_first_byte: &'a dyn Fn() -> Result<(), String>,
+    /// Where a program that does the kind's work is put on record. `None`: nowhere, nobody would come after.
+    pub program: Option<ProgramRecord<'a>>,
+}
+
+/// Where the run of a program is put on record, for whoever comes after a worker that died.
+#[derive(Clone, Copy)]
+pub struct ProgramRecord<'a> {
+    /// Its lock file.
+    pub file: &'a Path,
+    /// Keeps what is said of the process that was started.
+    pub keep: &'a dyn Fn(String) -> Result<(), String>,
 }
 
 /// One exchange over a network: the request and the hook that precedes its first byte in, what came back out.

@@ -60,7 +60,15 @@ impl MadeUp {
 
     fn call(&self) -> Call<'_> {
         let MadeUp { job, intent, frozen } = self;
-        Call { step: Step::LookUp, job, intent, frozen, scope: None, before_first_byte: &|| Ok(()) }
+        Call {
+            step: Step::LookUp,
+            job,
+            intent,
+            frozen,
+            scope: None,
+            before_first_byte: &|| Ok(()),
+            program: None,
+        }
     }
 }
 

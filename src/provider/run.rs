@@ -4,7 +4,9 @@
 //! grandchild keeps open, and not a process id that is signalled after it was given to somebody else (the program is
 //! reaped last, and until then its id is its own).
 
+use super::ProgramRecord;
 use super::exec::{Output, Ran, Run};
+use crate::run_file::RunFile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{
@@ -25,21 +27,34 @@ const STEP: Duration = Duration::from_millis(20);
 /// What is read at most after its end: what a pipe may hold, and not what a grandchild goes on writing.
 const LAST_READS: usize = 64;
 
-pub(super) fn run(run: &Run) -> (Ran, Output) {
+/// `record`: what is known of it if this worker dies. It stands there before the program gets its input.
+pub(super) fn run(run: &Run, record: Option<ProgramRecord<'_>>) -> (Ran, Output) {
+    let not_started = |why: String| (Ran::NotStarted(why), Output::default());
     let mut command = Command::new(&run.program);
     command.args(&run.args).current_dir(&run.dir).env_clear().envs(run.env.iter().map(|(n, v)| (n, v)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut file = match record.map(|record| RunFile::make(record.file, run.timeout)).transpose() {
+        Ok(file) => file,
+        Err(e) => return not_started(format!("the run's lock file could not be made: {e}")),
+    };
     // An error here is a proof: the program's own code did not begin.
-    let child = match command.spawn() {
+    let child = match &mut file {
+        Some(file) => file.start(|| command.spawn()),
+        None => command.spawn(),
+    };
+    let child = match child {
         Ok(child) => child,
         Err(e) => {
             let (program, dir) = (run.program.display(), run.dir.display());
-            return (
-                Ran::NotStarted(format!("{program} cannot be started in {dir}: {e}")),
-                Output::default(),
-            );
+            return not_started(format!("{program} cannot be started in {dir}: {e}"));
         }
     };
+    if let (Some(file), Some(record)) = (&mut file, record) {
+        let kept = (record.keep)(file.started(child.id()));
+        if let Err(e) = kept {
+            log::warn!("which process runs is on record in {} only: {e}", record.file.display());
+        }
+    }
     let mut running = Running::new(child, &run.stdin);
     let ran = running.serve_to_its_end(run.timeout);
     (ran, running.output)

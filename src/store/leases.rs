@@ -12,8 +12,9 @@ use super::record::Recorder;
 use super::set_aside::{CallOut, set_aside};
 use super::{Store, StoreError, Tx, doubt, holds, rows, schema};
 use crate::clock::Ms;
+use crate::decide::Family;
 use crate::intent::Intent;
-use crate::job::{Job, JobId, Step};
+use crate::job::{Job, JobId, Reason, State, Step};
 use crate::outcome::{Class, Outcome, Phase};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -213,9 +214,11 @@ impl Store {
             };
             let nonce = &stranger.nonce;
             self.lives.forget(nonce);
+            let mut waits = false;
             let bad = match self.take_over(owner, nonce, lock.is_some()) {
-                Ok((jobs, bad)) => {
+                Ok((jobs, bad, programs)) => {
                     taken += jobs;
+                    waits = programs;
                     bad
                 }
                 Err(e) => Some(e),
@@ -226,7 +229,10 @@ impl Store {
             }
             // Held until the take-over is on disk, so that two workers don't do it at once.
             drop(lock);
-            let _ = std::fs::remove_file(&path);
+            // It proves the rest of its jobs left alone too, once their programs are over.
+            if !waits {
+                let _ = std::fs::remove_file(&path);
+            }
         }
         failed.map_or(Ok(taken), Err)
     }
@@ -238,10 +244,15 @@ impl Store {
         owner: &Owner,
         nonce: &str,
         proved: bool,
-    ) -> Result<(usize, Option<StoreError>), StoreError> {
+    ) -> Result<(usize, Option<StoreError>, bool), StoreError> {
+        let programs = Arc::new(self.programs_of(nonce)?);
+        if programs.all_wait() {
+            return Ok((0, None, true));
+        }
+        let looked = Arc::clone(&programs);
         let (desk, namespace) = (Arc::clone(&self.desk), Arc::clone(&self.namespace));
         let (actor, nonce) = (owner.actor.to_string(), nonce.to_string());
-        self.write(move |tx| {
+        let (taken, bad) = self.write(move |tx| {
             let now = tx.present();
             let recorder = Recorder { tx, desk: desk.as_ref(), namespace: &namespace, now };
             let left: Vec<(i64, String, String, i64)> = tx
@@ -252,8 +263,11 @@ impl Store {
                 })?
                 .collect::<Result<_, _>>()?;
             let (mut taken, mut bad) = (0, None);
-            for (id, step, phase, started) in &left {
-                let took = tx.part(|| recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor));
+            for (id, step, phase, started) in left.iter().filter(|(id, ..)| !programs.waits.contains(id)) {
+                let took = tx.part(|| match programs.stays.get(id) {
+                    Some(what) => recorder.outlived(JobId(*id), step, phase, Ms(*started), &actor, what),
+                    None => recorder.crashed(JobId(*id), step, phase, Ms(*started), &actor),
+                });
                 let took = match took {
                     Err(StoreError::Row(why)) => {
                         tx.part(|| set_aside(tx, desk.as_ref(), JobId(*id), &why, &actor, CallOut::Crashed))
@@ -272,7 +286,9 @@ impl Store {
                 gone(tx, &nonce)?;
             }
             Ok((taken, bad))
-        })
+        })?;
+        looked.tidy();
+        Ok((taken, bad, !looked.waits.is_empty()))
     }
 }
 
@@ -299,10 +315,44 @@ impl Recorder<'_> {
         started: Ms,
         actor: &str,
     ) -> Result<(), StoreError> {
+        self.crash(id, step, phase, started, actor, "the worker died while this was in flight".into())
+    }
+
+    /// The same, and something of the program goes on beyond its time: neither a look-up nor a repeat would be right, unless the
+    /// program bears a repeat.
+    fn outlived(
+        &self,
+        id: JobId,
+        step: &str,
+        phase: &str,
+        started: Ms,
+        actor: &str,
+        what: &str,
+    ) -> Result<(), StoreError> {
+        let why = format!("the worker died, and of its program something goes on beyond its time: {what}");
+        self.crash(id, step, phase, started, actor, why.clone())?;
+        let (job, _) = rows::must_load(self.tx.conn(), id)?;
+        let bears = self.desk.kind(&job.kind).is_some_and(|kind| kind.terms.family != Family::E);
+        if bears || job.state != State::Unknown {
+            return Ok(());
+        }
+        let why = format!("{why}. See to it that it has ended, look what it did, then resolve it");
+        super::claim::park(self.tx, self.desk, &job, Reason::UnknownOutcome, &why, None, actor)
+    }
+
+    fn crash(
+        &self,
+        id: JobId,
+        step: &str,
+        phase: &str,
+        started: Ms,
+        actor: &str,
+        why: String,
+    ) -> Result<(), StoreError> {
         let (job, intent) = rows::must_load(self.tx.conn(), id)?;
         let mut outcome = Outcome::new(Class::Crashed, started);
         outcome.phase = if phase == "claimed" { Some(Phase::Claimed) } else { Some(Phase::Sending) };
-        outcome.error = Some("the worker died while this was in flight".into());
+        outcome.error = Some(why);
         let step = Step::parse(step).unwrap_or(Step::Send);
         let fallback = fallback_kind(&job, &intent, outcome.phase);
         let (kind, scope) = match self.desk.kind(&job.kind) {

@@ -37,6 +37,7 @@ mod operate;
 mod order;
 mod preview;
 mod pauses;
+mod programs;
 mod prune;
 mod read;
 mod record;
@@ -301,6 +302,8 @@ pub struct Store {
     file: Arc<identity::OpenedFile>,
     /// What was said of other workers.
     lives: life::Watch,
+    /// Dead workers' programs that are waited for.
+    programs: programs::Watch,
     /// It is a backup of then, and takes no writes.
     marked: Option<Ms>,
     /// Leases that a claim may have written though its COMMIT failed.
@@ -352,6 +355,7 @@ impl Store {
             writer,
             file,
             lives: life::Watch::default(),
+            programs: programs::Watch::default(),
             marked: None,
             doubtful: Mutex::default(),
         })

@@ -351,7 +351,7 @@ pub struct Move<'a> {
 const MOVE: &str = "UPDATE onceward_jobs SET state = :state, claimable = :claimable, run_after_ms = :run_after,
     due_by_app = 0, attempts = :attempts, pauses = :pauses, age_from_ms = :age_from, error_class = :class,
     last_error = :error, park_reason = :reason, lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL,
-    lease_step = NULL, lease_phase = NULL, lease_boot_ms = NULL, passed_over = 0, updated_ms = :now
+    lease_step = NULL, lease_phase = NULL, lease_boot_ms = NULL, lease_process = NULL, passed_over = 0, updated_ms = :now
   WHERE id = :id";
 
 /// Moves a job (whoever passes over a parked one says so afterwards), keeps the figures in step, and lets its group go on if this was its end.

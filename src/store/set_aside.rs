@@ -39,7 +39,7 @@ const ASIDE: &str =
     "SELECT state, park_reason, tries, lease_step, kind, group_name FROM onceward_jobs WHERE id = ?1";
 const PARK: &str = "UPDATE onceward_jobs SET state = 'parked', claimable = 0, park_reason = 'invalid', last_error = :why,
     lease_owner = NULL, lease_expires_ms = NULL, lease_started_ms = NULL, lease_step = NULL, lease_phase = NULL,
-    lease_boot_ms = NULL, passed_over = 0, updated_ms = :now
+    lease_boot_ms = NULL, lease_process = NULL, passed_over = 0, updated_ms = :now
   WHERE id = :id";
 /// Where even that is refused: out of the claim's sight, and no more.
 const HIDE: &str = "UPDATE onceward_jobs SET claimable = 0, run_after_ms = 9223372036854775807 WHERE id = ?1";

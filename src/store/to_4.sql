@@ -7,6 +7,7 @@ ALTER TABLE onceward_intents ADD COLUMN refused_directly INTEGER NOT NULL DEFAUL
 ALTER TABLE onceward_intents ADD COLUMN waits_for_app_ms INTEGER;
 ALTER TABLE onceward_intents ADD COLUMN bad_responses INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE onceward_jobs ADD COLUMN lease_boot_ms INTEGER;
+ALTER TABLE onceward_jobs ADD COLUMN lease_process TEXT;
 ALTER TABLE onceward_holds ADD COLUMN until_set_ms INTEGER;
 CREATE TABLE onceward_generations (
   intent_id  INTEGER NOT NULL REFERENCES onceward_intents (id),

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::crash;
 use crate::outcome::{Class, Outcome, Phase};
 use crate::pace::Pace;
-use crate::provider::{self, Call};
+use crate::provider::{self, Call, ProgramRecord};
 use crate::store::{Claim, Owner, Store, StoreError, Unrecorded, Want};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rota::Rota;
@@ -600,6 +600,8 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         crash::point("before the first byte");
         Ok(())
     };
+    let file = shared.store.run_file(claim);
+    let keep = |record| shared.store.keep_program(claim, record).map_err(|e| e.to_string());
     let call = Call {
         step: claim.step(),
         job: claim.job(),
@@ -607,6 +609,7 @@ fn call(shared: &Shared, claim: &Claim) -> Outcome {
         frozen: claim.frozen(),
         scope: Some(claim.scope()),
         before_first_byte: &before_first_byte,
+        program: Some(ProgramRecord { file: &file, keep: &keep }),
     };
     // The provider layer does not panic; if it did, the outcome would be what a cut line's is.
     catch_unwind(AssertUnwindSafe(|| shared.trade.call(&call))).unwrap_or_else(|_| {

@@ -158,6 +158,7 @@ fn no_reply_makes_the_reader_fail_and_none_is_good_news_unless_another_reading_s
                 frozen: claim.frozen(),
                 scope: Some(claim.scope()),
                 before_first_byte: &|| Ok(()),
+                program: None,
             };
             let outcome = providers.call_over(&call, &|_, hook| {
                 hook().map_err(|error| Broken {

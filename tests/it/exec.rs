@@ -238,11 +238,11 @@ fn a_worker_that_dies_meanwhile_leaves_an_unknown_and_the_program_ends_by_itself
     let mut worker = till.spawn_worker(&[]);
     wait_for_file(&till.dir.path().join("begun"));
     worker.kill9();
+    std::fs::write(till.dir.path().join("go"), "").unwrap();
     till.work_until_idle();
+    wait_for_file(&till.dir.path().join("done"));
     let job = till.assert_parked("receipt:S-1", "unknown_outcome", "requested");
     assert_eq!(classes(&job), ["crashed"], "{job:#}");
-    std::fs::write(till.dir.path().join("go"), "").unwrap();
-    wait_for_file(&till.dir.path().join("done"));
 }
 
 #[test]

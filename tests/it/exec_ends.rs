@@ -21,7 +21,7 @@ fn end(pid: &str) {
 /// A worker with everything open that it ever has: the file, its lock, a listening socket.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_program_has_its_pipes_and_no_descriptor_that_the_worker_opened() {
+fn a_program_has_its_pipes_its_lock_and_no_other_descriptor_of_the_worker() {
     let till = till("exec ls -l /proc/self/fd", "");
     let http = "[http]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"API_TOKEN\" }\n";
     let config = std::fs::read_to_string(till.config_path()).unwrap();
@@ -36,6 +36,10 @@ fn a_program_has_its_pipes_and_no_descriptor_that_the_worker_opened() {
     let seen = job["intent"]["result"].as_str().unwrap();
     let targets: Vec<&str> = seen.lines().filter_map(|line| line.split(" -> ").nth(1)).collect();
     assert!(targets.len() > 3, "{seen}");
+    // Its lock file, for reading only.
+    let lock: Vec<_> = seen.lines().filter(|line| line.ends_with("onceward.db-run-1-1")).collect();
+    assert!(lock.len() == 1 && lock[0].starts_with("lr-x------"), "{seen}");
+    let targets: Vec<&str> = targets.into_iter().filter(|to| !to.ends_with("onceward.db-run-1-1")).collect();
     // What the test's own parent left open comes down to everybody, so pipes may be more than three. ls has the folder open.
     let known = ["pipe:", "/dev/null", "/proc/"];
     let strange: Vec<_> =
@@ -142,9 +146,9 @@ fn a_program_that_outlasts_the_grace_goes_on_and_its_outcome_is_unknown() {
     let mut worker = begun(&till);
     worker.term();
     worker.wait();
+    std::fs::write(till.dir.path().join("go"), "").unwrap();
     till.work_until_idle();
+    wait_for_file(&till.dir.path().join("done"));
     let job = till.assert_parked("receipt:S-1", "unknown_outcome", "requested");
     assert_eq!(classes(&job), ["crashed"], "{job:#}");
-    std::fs::write(till.dir.path().join("go"), "").unwrap();
-    wait_for_file(&till.dir.path().join("done"));
 }

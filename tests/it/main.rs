@@ -45,6 +45,8 @@ mod localstripe;
 mod exec;
 #[cfg(unix)]
 mod exec_ends;
+#[cfg(unix)]
+mod exec_outlives;
 mod external;
 mod eyes;
 mod families;

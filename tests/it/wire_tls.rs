@@ -199,7 +199,15 @@ fn a_client_certificate_that_changes_between_claim_and_call_sends_nothing() {
     let claim = &claimed.claims[0];
     let call = |scope| {
         let (step, job, intent, frozen) = (claim.step(), claim.job(), claim.intent(), claim.frozen());
-        providers.call(&Call { step, job, intent, frozen, scope: Some(scope), before_first_byte: &|| Ok(()) })
+        providers.call(&Call {
+            step,
+            job,
+            intent,
+            frozen,
+            scope: Some(scope),
+            before_first_byte: &|| Ok(()),
+            program: None,
+        })
     };
     show("till-4");
     let outcome = call(claim.scope());

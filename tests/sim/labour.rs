@@ -313,6 +313,7 @@ impl World {
             intent: claim.intent(),
             frozen: claim.frozen(),
             before_first_byte: &hook,
+            program: None,
             scope: Some(claim.scope()),
         };
         let (rng, seen, wrong) = (RefCell::new(rng), Cell::new(None), RefCell::new(None));

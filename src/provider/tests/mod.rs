@@ -130,6 +130,7 @@ impl Scene {
             frozen: &frozen,
             scope: None,
             before_first_byte: hook,
+            program: None,
         })
     }
 

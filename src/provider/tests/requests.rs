@@ -30,6 +30,7 @@ fn the_request_is_the_frozen_one_plus_the_credential() {
         frozen: &frozen,
         scope: None,
         before_first_byte: &hook,
+        program: None,
     });
     assert_eq!(outcome.class, Class::ServerError);
     assert!(!format!("{outcome:?}").contains("s3cret"), "{outcome:?}");
@@ -126,6 +127,7 @@ fn headers_are_filled_in_and_a_question_has_none_that_carries_the_key() {
         frozen: &frozen,
         scope: None,
         before_first_byte: &|| Ok(()),
+        program: None,
     };
     assert_eq!(providers.call(&call).class, Class::NotFound);
     let asked = server.requests()[0].to_ascii_lowercase();
@@ -210,6 +212,7 @@ fn basic_and_custom_headers_are_sent_and_the_scope_follows_the_credential() {
             frozen: &frozen,
             scope: None,
             before_first_byte: &|| Ok(()),
+            program: None,
         });
         let first = providers.scope("payout");
         // A secret that is away for a moment is not another account.
@@ -266,6 +269,7 @@ fn rotated(auth: impl Fn(&tempfile::TempDir) -> Auth, account: Option<&str>, sen
                 frozen: &frozen,
                 scope,
                 before_first_byte: &hook,
+                program: None,
             })
         };
         let asked = || server.requests().iter().filter(|r| !r.starts_with("POST /token")).count();
