@@ -15,6 +15,7 @@ pub struct Copy {
     path: PathBuf,
     at: Ms,
     said: Since,
+    place: Place,
     asked: BTreeMap<String, Asked>,
     amended: BTreeSet<i64>,
     windows: Vec<Window>,
@@ -27,6 +28,9 @@ pub struct Copy {
 /// What a person's word about the time since a copy is true by: how many words that give something up had been said, and by
 /// how much the clock was wrong.
 pub type Since = (u64, i64);
+
+/// Where requests go, and how often that has changed: whether the providers have moved, and which credential is in use.
+type Place = (bool, bool, u64);
 
 impl World {
     pub fn backup(&mut self) -> Result<(), String> {
@@ -45,6 +49,7 @@ impl World {
             path,
             at,
             said: self.since_then(),
+            place: self.place(),
             asked: self.asked.clone(),
             amended: self.amended.clone(),
             windows: self.windows.clone(),
@@ -61,6 +66,11 @@ impl World {
             return Ok(());
         }
         let copy = self.copies.swap_remove(rng.usize(..self.copies.len()));
+        // A change of address or account that was taken back nobody can see afterwards: assumed not to be.
+        let (then, now) = (copy.place, self.place());
+        if then.2 != now.2 && (then.0, then.1) == (now.0, now.1) {
+            return Ok(());
+        }
         self.every_store(crate::faults::mended);
         self.workers.iter_mut().for_each(|worker| *worker = None);
         self.desk = None;
@@ -101,6 +111,10 @@ impl World {
             return Ok(());
         }
         self.resume_all()
+    }
+
+    fn place(&self) -> Place {
+        (self.version >= 2, self.swapped, self.places)
     }
 
     fn since_then(&self) -> Since {
@@ -165,6 +179,7 @@ impl World {
     pub fn swap_credential(&mut self) {
         self.words += 1;
         self.swapped = !self.swapped;
+        self.places += 1;
         let secret = if self.swapped { crate::world::OTHER_SECRET } else { crate::world::SECRET };
         std::fs::write(self.dir.path().join("secret"), secret).unwrap();
     }

@@ -142,6 +142,8 @@ pub struct World {
     pub keys: usize,
     /// The other credential is in use.
     pub swapped: bool,
+    /// How often the providers moved or the credential was replaced.
+    pub places: u64,
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -187,6 +189,7 @@ impl World {
             said: Vec::new(),
             keys: 0,
             swapped: false,
+            places: 0,
             counts: BTreeMap::new(),
         };
         for _ in 1..world.setup.workers {
@@ -313,6 +316,7 @@ impl World {
 
     /// Whoever starts from now on, the command line too, has another config.
     fn change_config(&mut self, version: u32) {
+        self.places += u64::from((self.version >= 2) != (version >= 2));
         self.version = version;
         let config = Arc::new(self.setup.config(version, self.dir.path()));
         self.trade = Arc::new(Trade::new(config, self.clock.clone()));
