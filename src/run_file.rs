@@ -236,6 +236,7 @@ fn held(path: &Path) -> String {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used)] // a test that fails says so by it
 mod tests {
     use super::*;
     use serde_json::{Value, json};

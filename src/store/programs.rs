@@ -138,7 +138,10 @@ impl Store {
     }
 }
 
-fn left(conn: &Connection, nonce: &str) -> Result<Vec<(i64, i64, Option<String>, String)>, StoreError> {
+/// One row of [`OF_OWNER`], in the order of its columns.
+type Left = (i64, i64, Option<String>, String);
+
+fn left(conn: &Connection, nonce: &str) -> Result<Vec<Left>, StoreError> {
     let mut statement = conn.prepare_cached(OF_OWNER)?;
     // A text that is none keeps nobody from the rest.
     let rows = statement.query_map([nonce], |row| {
