@@ -49,6 +49,9 @@ struct LeaseView<'a> {
     owner: &'a str,
     token: i64,
     expires_at: String,
+    /// What the program does that does the work, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<&'a str>,
 }
 
 #[derive(Serialize, Debug)]
@@ -132,6 +135,7 @@ pub fn job(story: &Story, with_history: bool) -> JobView<'_> {
             owner: &l.owner,
             token: l.token,
             expires_at: l.expires.rfc3339(),
+            program: story.program.as_deref(),
         }),
         intent: IntentView {
             state: intent.state.as_str(),
@@ -369,6 +373,7 @@ mod tests {
             payload_hash: vec![0xab, 0x01],
             blocked_by: None,
             wire_keys: BTreeMap::new(),
+            program: None,
             history: Vec::new(),
         }
     }

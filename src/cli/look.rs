@@ -124,6 +124,7 @@ fn tell(story: &Story, external: bool) -> String {
     line("amount", intent.amount_minor.map(|a| format!("{a} {currency} (minor units)")));
     line("group", job.group.as_ref().map(|g| format!("{g}, place {}", job.sequence.unwrap_or(0))));
     line("blocked by", story.blocked_by.clone());
+    line("program", story.program.clone());
     line("attempts", Some(format!("{} of {}", job.attempts, job.max_attempts)));
     line("due", open.then(|| job.run_after.rfc3339()));
     let asks = "the app, which is told to call, under this wire key, when it next asks; since";

@@ -110,6 +110,7 @@ pub fn check(context: &Context, args: &CheckArgs) -> Result<(), CliError> {
             format!("kind {kind}: {why}. Its jobs wait until that is mended; nothing of them is lost"),
         )
     }));
+    findings.extend(opened.config.kinds.values().flat_map(program_risks));
     if let Some(http) = &opened.config.http {
         findings.push(fine("http", format!("`onceward work` listens on http://{}", http.listen)));
     }
@@ -209,6 +210,37 @@ fn asks_nothing(kind: &Kind) -> Option<Finding> {
     ))
 }
 
+/// What a kind that a program does relies on. It can be meant so.
+fn program_risks(kind: &Kind) -> Vec<Finding> {
+    let Some(exec) = &kind.exec else { return Vec::new() };
+    let mut found = Vec::new();
+    if let Some(lookup) = kind.terms.lookup
+        && lookup.lag < exec.timeout
+    {
+        let (name, lag, timeout) = (&kind.name, lookup.lag, exec.timeout);
+        let then = if lookup.authoritative { "and then it is run again" } else { "and then it is parked" };
+        found.push(fine(
+            "exec",
+            format!(
+                "beware: kind {name}: its look-up is believed {lag:?} after a run (lag), and a run may take {timeout:?}: a run whose \
+                 worker dies is waited for, but what the program left in the background must show in the look-up within the lag, \
+                 {then}"
+            ),
+        ));
+    }
+    if exec.repeat_safe {
+        found.push(fine(
+            "exec",
+            format!(
+                "beware: kind {} is repeat_safe: after a crash or time-out its program is run again under the same \
+                 ONCEWARD_WIRE_KEY, beside whatever an earlier run left behind. It must have no second effect then",
+                kind.name
+            ),
+        ));
+    }
+    found
+}
+
 /// When a schedule runs next. A mark ahead of the clock was made by a clock that ran ahead, and is waited for.
 fn schedule(schedule: &Schedule, store: Option<&Store>, now: Ms) -> Finding {
     let name = &schedule.name;
@@ -295,6 +327,12 @@ fn file(opened: &Opened, findings: &mut Vec<Finding>) -> Result<Option<Store>, S
     }
     match store.perhaps_put_back() {
         Ok(doubt) => findings.extend(doubt.map(|doubt| fine("file", format!("beware: {doubt}")))),
+        Err(e) => findings.push(bad("file", e.to_string())),
+    }
+    match store.orphaned_programs() {
+        Ok(orphans) => findings.extend(
+            orphans.into_iter().map(|(key, words)| fine("program", format!("beware: {key}: {words}"))),
+        ),
         Err(e) => findings.push(bad("file", e.to_string())),
     }
     inbox(&store, findings);

@@ -14,6 +14,7 @@ use crate::intent::Scope;
 use crate::job::{Job, Step};
 use crate::json::{Json, unmarked};
 use crate::outcome::{Class, Outcome};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,11 +175,38 @@ fn environment(call: &Call<'_>) -> Vec<(&'static str, String)> {
 /// Why this is no program that could be started, as far as its file shows.
 fn unfit(program: &Path) -> Option<String> {
     match program.metadata() {
-        Ok(file) if file.is_file() && is_executable(&file) => None,
+        Ok(file) if file.is_file() && is_executable(&file) => no_interpreter(program),
         Ok(file) if file.is_file() => {
             Some(format!("{0} may not be executed: `chmod +x {0}`", program.display()))
         }
         Ok(_) | Err(_) => Some(format!("there is no program {}", program.display())),
+    }
+}
+
+/// Why a script would not be started: its first line names a program that is not there.
+fn no_interpreter(script: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    std::fs::File::open(script).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    let line = String::from_utf8_lossy(line).into_owned();
+    let mut words = line.trim_matches([' ', '\t']).split([' ', '\t']).filter(|word| !word.is_empty());
+    let interpreter = Path::new(words.next()?);
+    let missing = |name: &str, more: &str| {
+        Some(format!("the first line of {} names {name:?}, which is not there{more}", script.display()))
+    };
+    let there = |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && is_executable(&file));
+    if interpreter.is_absolute() && !there(interpreter) {
+        let more = if line.ends_with('\r') { ": the file has line ends of Windows" } else { "" };
+        return missing(&interpreter.to_string_lossy(), more);
+    }
+    // `env` looks for the next word in PATH.
+    let named = words.next().filter(|word| !word.starts_with('-') && !word.contains(['=', '/']))?;
+    let path =
+        std::env::var_os("PATH").filter(|_| interpreter.file_name().is_some_and(|name| name == "env"))?;
+    if std::env::split_paths(&path).any(|folder| there(&folder.join(named))) {
+        None
+    } else {
+        missing(named, " in PATH")
     }
 }
 

@@ -5,7 +5,7 @@
 //! it is that very process; what goes on then is named, and the job waits for a person. So no look-up is made, and no
 //! repeat, before the program is over.
 
-use super::{Claim, Store, StoreError, rows};
+use super::{Claim, Store, StoreError, life, rows};
 use crate::pace::Pace;
 use crate::process::Process;
 use crate::run_file::{self, Run};
@@ -156,4 +156,71 @@ fn words(what: &str, left: Duration) -> String {
          ended. It is neither asked about nor run again before it is over",
         left.as_secs()
     )
+}
+
+/// What a program does whose worker is gone, in words; `None`: it is over.
+fn goes_on(run: Run) -> Option<String> {
+    match run {
+        Run::Over => None,
+        Run::Goes { left, what } => Some(words(&what, left)),
+        Run::Late(process) => Some(format!(
+            "its worker is gone and process {} has had its time: the next worker ends it with its process group",
+            process.pid()
+        )),
+        Run::Stays(what) => {
+            Some(format!("its worker is gone, and of its program something goes on beyond its time: {what}"))
+        }
+    }
+}
+
+const RUNNING: &str = "SELECT j.id, j.lease_token, j.lease_process, i.key, j.lease_owner FROM onceward_jobs j
+  JOIN onceward_intents i ON i.id = j.id WHERE j.state = 'running' AND (?1 IS NULL OR j.id = ?1) ORDER BY j.id LIMIT 1000";
+
+impl Store {
+    /// What the program of a running job does, in words; `None`: it is not done by one, or that is over.
+    pub(super) fn program_of(&self, conn: &Connection, id: i64) -> Result<Option<String>, StoreError> {
+        Ok(self.running_programs(conn, Some(id))?.pop().map(|(_, _, words)| words))
+    }
+
+    /// The programs that go on though their workers are gone: each job's key and words.
+    pub fn orphaned_programs(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let all = self.running_programs(&*self.reader()?, None)?;
+        Ok(all.into_iter().filter(|(_, orphaned, _)| *orphaned).map(|(key, _, words)| (key, words)).collect())
+    }
+
+    /// The key, whether its worker is gone, and what the program does.
+    fn running_programs(
+        &self,
+        conn: &Connection,
+        id: Option<i64>,
+    ) -> Result<Vec<(String, bool, String)>, StoreError> {
+        let mut statement = conn.prepare_cached(RUNNING)?;
+        let mut rows = statement.query([id])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let file = path_of(self.place(), row.get(0)?, row.get(1)?);
+            let record = rows::shown_if_any(row, 2)?;
+            if record.is_none() && !file.exists() {
+                continue;
+            }
+            let owner = life::lock_path(self.place(), &rows::shown(row, 4)?);
+            let orphaned = !life::look(&owner).may_work();
+            let run = run_file::look(&file, record.as_deref());
+            let words = match (orphaned, run) {
+                (true, run) => goes_on(run),
+                (false, Run::Over) => None,
+                (false, Run::Goes { left, what }) => {
+                    Some(format!("{what}, within its time ({} s left)", left.as_secs()))
+                }
+                (false, Run::Late(process)) => Some(format!("process {}, beyond its time", process.pid())),
+                (false, Run::Stays(what)) => Some(format!("{what}, beyond its time")),
+            };
+            found.extend(
+                words
+                    .map(|words| Ok::<_, rusqlite::Error>((rows::shown(row, 3)?, orphaned, words)))
+                    .transpose()?,
+            );
+        }
+        Ok(found)
+    }
 }

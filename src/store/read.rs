@@ -21,6 +21,8 @@ pub struct Story {
     pub blocked_by: Option<String>,
     /// In doubt since a restore: the keys under which a request may have left, by generation. Empty otherwise.
     pub wire_keys: BTreeMap<u32, String>,
+    /// What the program that does it does just now, in words; only of one that is asked for by itself.
+    pub program: Option<String>,
     /// Its history, oldest first; empty in lists.
     pub history: Vec<Entry>,
 }
@@ -61,6 +63,9 @@ impl Store {
         let conn = reader.unchecked_transaction()?;
         let found = self.story_without_history(&conn, id)?;
         let mut story = found.ok_or_else(|| StoreError::Sqlite(format!("job {id} has no intent")))?;
+        if story.job.state == State::Running {
+            story.program = self.program_of(&conn, id.0)?;
+        }
         story.history = history::of_job(&conn, id)?;
         Ok(story)
     }
@@ -146,6 +151,14 @@ impl Store {
             Some(_) => doubt::wire_keys(conn, id, &job.key, &self.namespace)?,
             None => BTreeMap::new(),
         };
-        Ok(Some(Story { job, intent, payload_hash, blocked_by, wire_keys, history: Vec::new() }))
+        Ok(Some(Story {
+            job,
+            intent,
+            payload_hash,
+            blocked_by,
+            wire_keys,
+            program: None,
+            history: Vec::new(),
+        }))
     }
 }

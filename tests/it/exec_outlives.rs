@@ -46,7 +46,14 @@ fn is_waited_for(till: &Harness, what: &str) -> crate::harness::Worker {
     }
     assert!(log().contains(what), "{what}: {}", log());
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(till.show("receipt:S-1")["state"], "running");
+    let job = till.show("receipt:S-1");
+    assert_eq!(job["state"], "running");
+    let words = job["lease"]["program"].as_str().unwrap_or_default();
+    assert!(words.contains("its worker is gone") && words.contains(what), "{job:#}");
+    let check = till.run(&["check"]).lines();
+    let finding = check.iter().find(|finding| finding["what"] == "program").expect("check names it");
+    let words = finding["finding"].as_str().unwrap_or_default();
+    assert!(words.contains("receipt:S-1") && words.contains(what), "{finding}");
     assert_eq!((lines(till, "asked"), lines(till, "effects")), (0, 0), "nobody was asked");
     worker
 }
@@ -167,4 +174,57 @@ fn a_lock_file_that_nobody_holds_keeps_nobody_waiting() {
         .unwrap()
         .filter(|entry| entry.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().contains("-run-1-1")));
     assert_eq!(left.count(), 0, "its own lock file is gone with it");
+}
+
+#[test]
+fn show_says_which_program_is_at_work_for_a_living_worker_and_check_has_nothing_to_say_of_it() {
+    let till = asked(&format!("echo $$ > begun; {GO}"), "");
+    sell(&till);
+    let worker = till.spawn_worker(&[]);
+    let pid = wait_for_file(&till.dir.path().join("begun"));
+    let words = till.show_until("receipt:S-1", |job| job["lease"]["program"].is_string())["lease"]["program"]
+        .to_string();
+    if cfg!(target_os = "linux") {
+        assert!(words.contains(&format!("process {} still runs, within its time", pid.trim())), "{words}");
+    }
+    assert!(till.run(&["check"]).lines().iter().all(|finding| finding["what"] != "program"));
+    go(&till);
+    let job = till.show_until("receipt:S-1", |job| job["state"] == "settled");
+    drop(worker);
+    assert!(job["lease"].is_null(), "{job:#}");
+}
+
+#[test]
+fn check_says_what_a_kind_that_a_program_does_relies_on() {
+    let findings = |exec: &str| -> Vec<(bool, String)> {
+        let till = asked("echo R-1", exec);
+        let lines = till.run(&["check"]).lines();
+        let exec = lines.into_iter().filter(|finding| finding["what"] == "exec");
+        exec.map(|f| (f["ok"] == true, f["finding"].as_str().unwrap_or_default().to_string())).collect()
+    };
+    let [(true, lag)] = &findings("")[..] else { panic!("the lag is shorter than the time") };
+    assert!(lag.contains("200ms") && lag.contains("30s"), "{lag}");
+    assert!(findings(", timeout = \"100ms\"").is_empty());
+    let both = findings(", repeat_safe = true");
+    assert!(both.len() == 2 && both[1].1.contains("repeat_safe"), "{both:?}");
+    for (first, named) in [
+        ("#!/nowhere/sh", "/nowhere/sh"),
+        ("#!/usr/bin/env no-such-interpreter", "no-such-interpreter"),
+        ("#!/bin/sh\r", "line ends of Windows"),
+    ] {
+        let till = till("echo R-1", "");
+        let path = till.dir.path().join("bin/print");
+        std::fs::write(&path, format!("{first}\necho R-1\n")).unwrap();
+        let check = till.run(&["check"]);
+        assert_eq!(check.code, Some(1), "{check}");
+        let words = check.lines().into_iter().find(|f| f["what"] == "exec").expect("a finding")["finding"]
+            .to_string();
+        assert!(words.contains(named), "{words}");
+    }
+    let till = till("echo R-1", "");
+    let path = till.dir.path().join("bin/print");
+    for first in ["#!/usr/bin/env sh", "#! /bin/sh -e", "#!/usr/bin/env -S sh -e", "no shebang"] {
+        std::fs::write(&path, format!("{first}\necho R-1\n")).unwrap();
+        assert_eq!(till.run(&["check"]).code, Some(0), "{first}");
+    }
 }
