@@ -68,7 +68,7 @@ def charge(order, amount):
     payload = json.dumps({"order": order, "amount_minor": amount, "currency": "EUR"})
     asked = onceward("enqueue", "charge", "--payload", payload)
     log.info("delivery %s %s %s", key, asked["outcome"], asked["state"])
-    if asked["outcome"] == "created":
+    if asked["outcome"] in ("created", "again"):
         reference = pay(key, asked["wire_key"], amount)
         power_cut()
     elif asked["state"] == "unknown":
