@@ -70,15 +70,6 @@ fn scene() -> Harness {
         json(&all),
         json(&all)
     );
-    h.enqueue("payout", &payload, &["--group", &quiet]).ok();
-    h.enqueue(
-        "raw",
-        &payload,
-        &["--key", &format!("+1{quiet}"), "--account", &quiet, "--dedup", &quiet, "--dedup-window", "1h"],
-    )
-    .ok();
-    h.enqueue("raw", &payload, &["--key", "@refused", "--delay", "1h"]).ok();
-    h.run(&["cancel", "@refused"]).ok();
     let body = |more: &str| {
         format!(r#"{{"id":{},"status":"paid",{}:{}{more}}}"#, json(&quiet), json(&all), json(&all))
     };
@@ -87,6 +78,17 @@ fn scene() -> Harness {
         Fault::Answer(Answer::json(400, refusal).with("X-Odd", "x")),
         Fault::AnswerAfter(Answer::json(201, body(r#","amount":5,"currency":"EUR""#))),
     ]);
+    // Worked one after the other, so that the first meets the refusal and the second the good answer.
+    h.enqueue("payout", &payload, &["--group", &quiet]).ok();
+    h.work_until_idle();
+    h.enqueue(
+        "raw",
+        &payload,
+        &["--key", &format!("+1{quiet}"), "--account", &quiet, "--dedup", &quiet, "--dedup-window", "1h"],
+    )
+    .ok();
+    h.enqueue("raw", &payload, &["--key", "@refused", "--delay", "1h"]).ok();
+    h.run(&["cancel", "@refused"]).ok();
     h.work_until_idle();
     // No argument of a program can have a zero in it.
     let all = hostile(&STEERING[1..]);
