@@ -237,11 +237,8 @@ impl World {
         if rng.bool() {
             self.clock.advance(LEASE + Duration::from_secs(1));
             self.claim(&mut other.1, 3)?;
-            if !still.forsaken {
-                for hand in still.hands.iter().filter(|h| !still.unheard.contains(&h.job())) {
-                    let twice = other.1.hands.iter().any(|h| h.job() == hand.job());
-                    ensure!(!twice, "two attempts of job {} are under way", hand.job());
-                }
+            for job in still.under_way() {
+                ensure!(other.1.under_way().all(|j| j != job), "two attempts of job {job} are under way");
             }
         }
         self.workers[other.0] = Some(other.1);

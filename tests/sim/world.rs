@@ -61,6 +61,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// The jobs that nobody else may have in hand. What could not be recorded may be on file already, and what a forsaken
+    /// worker has others take: the next attempt of it may be under way.
+    pub fn under_way(&self) -> impl Iterator<Item = JobId> {
+        let heard = |job: &JobId| !self.forsaken && !self.unheard.contains(job);
+        self.hands.iter().map(Hand::job).filter(heard)
+    }
+
     /// Does it work by this config? Then it tells the file where its requests go, as it does at each renewal.
     pub fn tells_its_scopes(&self, version: u32) -> bool {
         self.version == version && self.store.renew(&self.owner, LEASE).is_ok()
@@ -231,11 +238,8 @@ impl World {
         drop(bank);
         self.oracle.figures()?;
         let mut live = BTreeSet::new();
-        for worker in self.workers.iter().flatten().filter(|w| !w.forsaken) {
-            // What could not be recorded may be on file already, and the next attempt of it under way.
-            for hand in worker.hands.iter().filter(|h| !worker.unheard.contains(&h.job())) {
-                ensure!(live.insert(hand.job()), "two attempts of job {} are under way", hand.job());
-            }
+        for job in self.workers.iter().flatten().flat_map(Running::under_way) {
+            ensure!(live.insert(job), "two attempts of job {job} are under way");
         }
         Ok(())
     }
