@@ -322,9 +322,10 @@ impl Work<'_> {
 
     /// Due now, with attempts and age begun anew; in its group, when its turn comes.
     fn back_to_work(&self, in_doubt: bool) -> Result<State, StoreError> {
-        // What was never due is not due now either: a restore puts in doubt what an app wants later too.
-        let due =
-            if self.intent.doubt.is_some() { self.job.run_after.max(self.tx.now()) } else { self.tx.now() };
+        // What was never due is not due now either: a restore puts in doubt what an app wants later too. What was claimed
+        // was due, whatever a clock that was ahead has left there since.
+        let never_due = self.intent.doubt.is_some() && self.job.tries == 0;
+        let due = if never_due { self.job.run_after.max(self.tx.now()) } else { self.tx.now() };
         // What is in doubt has left, so it grows old even if it is only asked about from now on.
         let age_from = in_doubt.then_some(due);
         let Some(group) = &self.job.group else {

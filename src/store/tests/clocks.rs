@@ -359,3 +359,25 @@ fn a_look_up_that_was_asked_by_a_clock_that_was_ahead_is_asked_again_after_its_l
     let due = bench.story("k").job.run_after.since(bench.clock.now());
     assert!(due <= Duration::from_secs(180), "{due:?}");
 }
+
+/// Parked after look-ups by a clock that was ahead: nobody moves a parked job's times, so the replay must not go by them.
+#[test]
+fn what_a_restore_put_in_doubt_is_due_when_it_is_replayed_whatever_clock_parked_it() {
+    let bench = Bench::new();
+    bench.enqueue("forgets-asked", "k");
+    bench.end(bench.claim(), Class::Timeout);
+    bench.execute("UPDATE onceward_intents SET doubt_since_ms = created_ms, doubt_restore = 1").unwrap();
+    bench.clock.step(365 * 86_400_000);
+    while bench.story("k").job.state != State::Parked {
+        bench.clock.advance(Duration::from_secs(200));
+        let claim = bench.claim();
+        assert_eq!(claim.step(), Step::LookUp);
+        bench.end(claim, Class::NotFound);
+    }
+    bench.clock.step(-365 * 86_400_000);
+    bench.note_the_time();
+    bench.store.replay(bench.story("k").job.id, None, "test").unwrap();
+    let waits = bench.story("k").job.run_after.since(bench.clock.now());
+    assert!(waits.is_zero(), "{waits:?}");
+    assert_eq!(bench.claim().step(), Step::LookUp);
+}
