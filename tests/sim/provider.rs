@@ -196,6 +196,12 @@ impl Bank {
         answer(status, text)
     }
 
+    /// Is this very request one whose answer the provider has promised to repeat?
+    pub fn repeats(&self, key: &str, wire: &Wire<'_>, now: i64, window: i64) -> bool {
+        let known = self.memory.get(&(host(wire), key.to_string()));
+        known.is_some_and(|known| now - known.first < window && Some(known.body.as_bytes()) == wire.body)
+    }
+
     /// A key that the provider knows.
     fn again(&self, kind: &KindSetup, known: &Remembered, seen: &Seen) -> Answer {
         if known.body != seen.body {
